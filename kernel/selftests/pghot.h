@@ -16,7 +16,7 @@ struct content;
 #define PGHOT_DEBUGFS	"/sys/kernel/debug/pghot"
 #define PGHOT_EVENT	PGHOT_DEBUGFS "/hwhints_event"
 #define PGHOT_THRESHOLD	PGHOT_DEBUGFS "/freq_threshold"
-#define PGHOT_WINDOW	PGHOT_DEBUGFS "/window_ms"
+#define PGHOT_WINDOW	PGHOT_SYSCTL "promote_freq_window_ms"
 #define PGHOT_SCANS	"/sys/kernel/debug/sched/numa_balancing/"
 #define PGHOT_RATE	PGHOT_SYSCTL "promote_rate_limit_MBps"
 

@@ -96,10 +96,10 @@ static void test_one_access(void)
 		wait_scans(2);
 		usleep(20000);
 		moved = pages_off(content->at, BYTES, node_slow());
-		recorded = pghot_counter("pghot_recorded");
+		recorded = pghot_counter("pghot_recorded_accesses");
 		start = now_ms();
 		read_pages(content->at, BYTES);
-		recorded = pghot_counter("pghot_recorded") - recorded;
+		recorded = pghot_counter("pghot_recorded_accesses") - recorded;
 		all &= recorded >= (long long)(PAGES - moved);
 		usleep(1500000);
 		hot = heat_of_node(node_slow()).hot;

@@ -45,6 +45,11 @@ static const struct setting sysctls[] = {
 		.good = { { "1", NULL }, { "4194304\n", "4194304" }, { "65536", NULL } },
 		.bad = { "0", "4194305", "4294967297", NOT_NUMBERS },
 	},
+	{
+		.name = "pghot_promote_freq_window_ms",
+		.good = { { "256", NULL }, { "3326\n", "3326" }, { "0x3e8", "1000" } },
+		.bad = { "0", "15", "14610", "16384", "4294968296", NOT_NUMBERS },
+	},
 };
 
 static const struct setting files[] = {
@@ -52,11 +57,6 @@ static const struct setting files[] = {
 		.name = "freq_threshold",
 		.good = { { "1", NULL }, { "3\n", "3" }, { "0x2", "2" } },
 		.bad = { "0", "8", "258", "4294967298", NOT_NUMBERS },
-	},
-	{
-		.name = "window_ms",
-		.good = { { "256", NULL }, { "3326\n", "3326" }, { "0x3e8", "1000" } },
-		.bad = { "0", "15", "14610", "16384", "4294968296", NOT_NUMBERS },
 	},
 	{
 		.name = "hwhints_event",
@@ -111,13 +111,13 @@ static void test_boot_values(void)
 static void test_counters(void)
 {
 	static const char *const names[] = {
-		"pghot_recorded", "pghot_refused_latency", "pghot_refused_pace",
+		"pghot_recorded_accesses", "pghot_refused_latency", "pghot_refused_pace",
 		"pghot_refused_room", "pghot_promoted", "pghot_demoted", "pghot_wasted",
 	};
 	static const char *const lines[] = {
 		"recorded_hintfaults", "recorded_hwhints", "recorded_pgtscans", "exchanged",
-		"bounced", "failed_pinned", "failed_owner", "failed_off_lru", "failed_no_block",
-		"failed_busy", "scanned_ptes", "scan_us", "wakeups", "record_bytes",
+		"trials", "trials_lost", "bounced", "failed_pinned", "failed_owner",
+		"failed_off_lru", "failed_no_block", "failed_busy", "scanned_ptes", "scan_us", "wakeups", "record_bytes",
 	};
 
 	for (unsigned int n = 0; n < ARRAY_SIZE(names); n++)
@@ -228,12 +228,12 @@ static void test_one_tier(void)
 		if (!pghot_has(source))
 			continue;
 		scanned = pghot_status("scanned_ptes");
-		recorded = pghot_counter("pghot_recorded");
+		recorded = pghot_counter("pghot_recorded_accesses");
 		pghot_start(source);
 		usleep(2000000);
 		bytes = pghot_status("record_bytes");
 		scanned = pghot_status("scanned_ptes") - scanned;
-		recorded = pghot_counter("pghot_recorded") - recorded;
+		recorded = pghot_counter("pghot_recorded_accesses") - recorded;
 		pghot_stop();
 		tap_ok(!bytes && !scanned && !recorded,
 		       "one tier, %s: %lld bytes of records, %lld entries scanned, %lld recorded",

@@ -421,7 +421,7 @@ static void test_hotplug(void)
 	back = sections_are(node, all);
 	for (rounds = 0; rounds < 5; rounds++) {
 		known = wait_known_in_block(content, block, node);
-		accesses = pghot_counter("pghot_recorded");
+		accesses = pghot_counter("pghot_recorded_accesses");
 		if (block_state(block, "offline")) {
 			tap_note("round %d: the block does not go", rounds);
 			gone = false;
@@ -429,7 +429,7 @@ static void test_hotplug(void)
 		}
 		/* At once: the memory itself may be gone next. */
 		gone &= heat_of_node(node).sections < all;
-		accesses = pghot_counter("pghot_recorded") - accesses;
+		accesses = pghot_counter("pghot_recorded_accesses") - accesses;
 		block_state(block, "online_movable");
 		back &= sections_are(node, all);
 		tap_note("round %d: %lld pages were known, %lld accesses recorded meanwhile", rounds,

@@ -175,9 +175,24 @@ struct kmigrated_cold {
 	u32 least, heat;		/* of at least and at most these heats */
 	unsigned long *from;		/* where it goes on */
 	unsigned long most;		/* base pages wanted */
+	unsigned long pages;		/* of the folio that they leave for; 0 if for new ones */
 	unsigned long got;		/* isolated; more if the last folio is large */
 	struct list_head folios;
 };
+
+/*
+ * Whether a folio may be in more use than a larger one that it would leave for. The frequency of a
+ * large one may be of one page alone; those of hundreds of pages, each in some use, are all theirs.
+ */
+static bool kmigrated_outweighs(struct folio *folio, const struct kmigrated_cold *cold)
+{
+	struct ferry_hot_view view;
+
+	if (folio_nr_pages(folio) >= cold->pages)
+		return false;
+	view = pghot_look(folio_pfn(folio), pghot_now());
+	return view.freq && view.age < FERRY_HOT_IDLE_AGE;
+}
 
 /* Isolates a folio of the top tier if it is as cold as its record. Returns its base pages, or 0. */
 static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_cold *cold)
@@ -189,8 +204,8 @@ static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_
 	if (!folio)
 		return 0;
 	if (kmigrated_may_leave(folio) && !kmigrated_protected(folio) &&
-	    !kmigrated_in_use(folio) && kmigrated_allowed(folio, &nodes) &&
-	    !nodes_empty(nodes) && folio_isolate_lru(folio)) {
+	    !kmigrated_in_use(folio) && !kmigrated_outweighs(folio, cold) &&
+	    kmigrated_allowed(folio, &nodes) && !nodes_empty(nodes) && folio_isolate_lru(folio)) {
 		pages = folio_nr_pages(folio);
 		list_add_tail(&folio->lru, &cold->folios);
 	}
@@ -363,15 +378,16 @@ static void kmigrated_gather_free(struct kmigrated *k)
 }
 
 /*
- * Demotes pages of at most @heat, @most or what the last folio has on top; returns how many base
- * pages went. CPUs keep what they free, where watermarks do not see it, but another node's pages
- * come for it: so drain this CPU, which freed most of it.
+ * Demotes pages of at most @heat, @most or what the last folio has on top, for a folio of @pages;
+ * returns how many base pages went. CPUs keep what they free, where watermarks do not see it, but
+ * another node's pages come for it: so drain this CPU, which freed most of it.
  */
-static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
+static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat,
+				      unsigned long pages)
 {
 	struct kmigrated_cold cold = {
 		.nid = nid, .to = kmigrated_lower_node(k, nid), .heat = heat, .most = most,
-		.folios = LIST_HEAD_INIT(cold.folios),
+		.pages = pages, .folios = LIST_HEAD_INIT(cold.folios),
 	};
 	unsigned int moved = 0;
 	struct folio *folio;
@@ -423,7 +439,7 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 		     wanted -= min(wanted, moved)) {
 			/* More than wanted if the last folio is large. */
 			moved = kmigrated_demote(k, nid, min(wanted, STEP_PAGES),
-						 ferry_balance_idle(&k->hot));
+						 ferry_balance_idle(&k->hot), 0);
 			if (!moved)
 				break;
 		}
@@ -461,7 +477,7 @@ bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned 
 	while (kmigrated_spare(nid) < pages && !node_isset(nid, k->full)) {
 		went = target->made < (long)STEP_PAGES ?
 		       kmigrated_demote(k, nid, STEP_PAGES,
-					ferry_hot_coldest(&k->hot, target->border.hot)) : 0;
+					ferry_hot_coldest(&k->hot, target->border.hot), pages) : 0;
 		target->made += went;
 		k->went += went;
 		if (!went || kmigrated_should_stop())
@@ -481,6 +497,15 @@ bool kmigrated_exchange_ended(const struct kmigrated *k)
 	return true;
 }
 
+/* While exchanges are no gain, one now and then is tried, with so many folios and base pages. */
+static unsigned long kmigrated_try_few(struct kmigrated *k, unsigned long most)
+{
+	if (!k->trial.rests)
+		return most;
+	k->nr_chosen = min(k->nr_chosen, KMIGRATED_TRIED);
+	return min(most, 8 * STEP_PAGES);
+}
+
 /*
  * Lets the hottest pages below change places with the coldest above. Each node for itself: that
  * another one has cold pages makes no room on this one. While the tier has free memory, nothing
@@ -495,7 +520,8 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	unsigned long most, came;
 	int nid;
 
-	if (nodes_empty(k->full) && kmigrated_has_free())
+	kmigrated_judge(k);
+	if (kmigrated_rests(k) || (nodes_empty(k->full) && kmigrated_has_free()))
 		return 0;
 	/* The pace counts both directions. */
 	most = kmigrated_budget(k) / 2;
@@ -519,8 +545,9 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	kmigrated_choose(k, lowest->hot, lowest->hot_room);
 	k->exchanging = true;
 	k->went = 0;
-	came = kmigrated_promote(k, most);
+	came = kmigrated_promote(k, kmigrated_try_few(k, most));
 	k->exchanging = false;
+	kmigrated_tried(k);
 	pghot_stat_add(PGHOT_EXCHANGED, min(came, k->went));
 	kmigrated_top.came += came;
 	return came;

@@ -303,7 +303,7 @@ void pghot_record_accesses(const unsigned long *pfns, unsigned int nr, int nid,
 		recorded += pghot_record(pfns[i], node, src, now_ms);
 	rcu_read_unlock();
 	if (recorded) {
-		count_vm_events(PGHOT_RECORDED, recorded);
+		count_vm_events(PGHOT_RECORDED_ACCESSES, recorded);
 		pghot_stat_add(src, recorded);
 	}
 }

@@ -66,12 +66,13 @@ static int pghot_set_rate(unsigned int value)
 static const struct pghot_file pghot_sysctls[] = {
 	{ .name = "pghot_enabled_sources", .get = pghot_sources, .set = pghot_set_sources },
 	{ .name = "pghot_target_nid", .get = pghot_target_nid, .set = pghot_set_target_nid },
+	{ .name = "pghot_promote_freq_window_ms", .get = pghot_get_window,
+	  .set = pghot_set_window },
 	{ .name = "pghot_promote_rate_limit_MBps", .get = pghot_get_rate, .set = pghot_set_rate },
 };
 
 static const struct pghot_file pghot_debugfs[] = {
 	{ .name = "freq_threshold", .get = pghot_get_threshold, .set = pghot_set_threshold },
-	{ .name = "window_ms", .get = pghot_get_window, .set = pghot_set_window },
 #ifdef CONFIG_PGHOT_HWHINTS
 	/* Which counter has the addresses of data is known to who knows the machine alone. */
 	{ .name = "hwhints_event", .show = pghot_perf_show_event, .store = pghot_perf_set_event },
@@ -125,6 +126,8 @@ static int pghot_status_show(struct seq_file *file, void *unused)
 		[PGHOT_HWHINT] = "recorded_hwhints",
 		[PGHOT_PGTSCAN] = "recorded_pgtscans",
 		[PGHOT_EXCHANGED] = "exchanged",
+		[PGHOT_TRIALS] = "trials",
+		[PGHOT_TRIALS_LOST] = "trials_lost",
 		[PGHOT_BOUNCED] = "bounced",
 		[PGHOT_FAILED_PINNED] = "failed_pinned",
 		[PGHOT_FAILED_OWNER] = "failed_owner",

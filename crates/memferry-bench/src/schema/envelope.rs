@@ -38,6 +38,7 @@ pub struct Envelope {
 const FILES: [&str; 26] = [
     "proc/sys/kernel/numa_balancing",
     "proc/sys/vm/pghot_enabled_sources",
+    "proc/sys/vm/pghot_promote_freq_window_ms",
     "proc/sys/vm/pghot_promote_rate_limit_MBps",
     "proc/sys/vm/pghot_target_nid",
     "proc/sys/vm/swappiness",
@@ -45,7 +46,6 @@ const FILES: [&str; 26] = [
     "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
     "sys/devices/system/cpu/smt/control",
     "sys/kernel/debug/pghot/freq_threshold",
-    "sys/kernel/debug/pghot/window_ms",
     "sys/kernel/debug/sched/numa_balancing/scan_size_mb",
     "sys/kernel/mm/lru_gen/enabled",
     "sys/kernel/mm/migration/dcbm/lanes",

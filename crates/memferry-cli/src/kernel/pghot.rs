@@ -28,6 +28,8 @@ pub struct Tracking {
     sources: Vec<String>,
     target_node: Option<i64>,
     rate_limit_mbps: Option<u64>,
+    /// After how long without an access a page counts as not in use.
+    window_ms: Option<u64>,
     /// Of the records; null if debugfs does not tell.
     format: Option<String>,
     /// Memory that they take; null likewise.
@@ -55,6 +57,7 @@ impl Tracking {
                 sources: of.enabled(),
                 target_node: Some(of.target_node),
                 rate_limit_mbps: Some(of.rate_limit_mbps),
+                window_ms: Some(of.window_ms),
                 format: of.format().map(str::to_owned),
                 record_bytes: of.record_bytes(),
                 tuning: of.tuning.iter().cloned().collect(),
@@ -123,6 +126,11 @@ fn settings(of: &Pghot) -> Table {
         setting("enabled_sources", sources, "what reports accesses"),
         setting("target_nid", target, nowhere),
         setting("promote_rate_limit_MBps", limit, "promoted at most"),
+        setting(
+            "promote_freq_window_ms",
+            of.window_ms.to_string(),
+            "without an access: not in use",
+        ),
     ];
     if let Some(format) = of.format() {
         rows.push(setting("format", format, "of the records, set at boot"));

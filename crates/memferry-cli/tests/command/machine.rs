@@ -44,9 +44,10 @@ pub fn with_pghot() -> tempfile::TempDir {
 proc/sys/vm/pghot_enabled_sources = 4
 proc/sys/vm/pghot_target_nid = 0
 proc/sys/vm/pghot_promote_rate_limit_MBps = 65536
+proc/sys/vm/pghot_promote_freq_window_ms = 3000
 proc/vmstat = nr_free_pages 4;pgpromote_success 77;pghot_refused_pace 0
 sys/kernel/debug/pghot/status = format default;record_bytes 262144;exchanged 55;bounced 0
-sys/kernel/debug/pghot/window_ms = 3000
+sys/kernel/debug/pghot/freq_threshold = 2
 ";
     let lines = files.lines().skip(1);
     lines.for_each(|line| synthetic::change(root.path(), line));

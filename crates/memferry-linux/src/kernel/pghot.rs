@@ -40,6 +40,8 @@ pub struct Pghot {
     pub target_node: i64,
     /// `vm.pghot_promote_rate_limit_MBps`: what moves to a node, and in exchange away from it, at most, MiB/s.
     pub rate_limit_mbps: u64,
+    /// `vm.pghot_promote_freq_window_ms`: after how long without an access a page counts as not in use, ms.
+    pub window_ms: u64,
     /// The files of debugfs with one value, by name; empty without debugfs or the permission to read it.
     pub tuning: Vec<(String, String)>,
     /// What debugfs `pghot/status` says, by name; empty likewise.
@@ -67,6 +69,11 @@ impl Pghot {
             rate_limit_mbps: root.required(
                 &sysctl("promote_rate_limit_MBps"),
                 "the rate limit",
+                parse::number,
+            )?,
+            window_ms: root.required(
+                &sysctl("promote_freq_window_ms"),
+                "the window",
                 parse::number,
             )?,
             tuning: tuning(root),
@@ -274,10 +281,11 @@ mod tests {
 proc/sys/vm/pghot_enabled_sources = 5
 proc/sys/vm/pghot_target_nid = -1
 proc/sys/vm/pghot_promote_rate_limit_MBps = 65536
+proc/sys/vm/pghot_promote_freq_window_ms = 3000
 proc/vmstat = nr_free_pages 9;pgpromote_success 7;pghot_promoted 6
 sys/kernel/debug/pghot/status = format default;record_bytes 131072;exchanged 5
 sys/kernel/debug/pghot/freq_threshold = 2
-sys/kernel/debug/pghot/window_ms = 3000
+sys/kernel/debug/pghot/hwhints_event =
 sys/kernel/debug/pghot/heat = # section nid pages_known hot majority_node freq1 freq2;12 2 40 3 0 37 3;13 2 0 0 -1 0 0
 ";
         changes(root.path(), files);
@@ -290,6 +298,7 @@ sys/kernel/debug/pghot/heat = # section nid pages_known hot majority_node freq1 
         let now = Pghot::read_from(root.path()).unwrap().unwrap();
         assert_eq!(now.enabled(), ["hintfaults", "pgtscan"]);
         assert_eq!((now.target_node, now.rate_limit_mbps), (-1, 65536));
+        assert_eq!(now.window_ms, 3000);
         assert_eq!(now.format(), Some("default"));
         assert_eq!(now.record_bytes(), Some(131_072));
         let names: Vec<&str> = now.counters.keys().map(String::as_str).collect();
@@ -297,7 +306,7 @@ sys/kernel/debug/pghot/heat = # section nid pages_known hot majority_node freq1 
         let tuning: Vec<&str> = now.tuning.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             tuning,
-            ["freq_threshold", "window_ms"],
+            ["freq_threshold", "hwhints_event"],
             "the rest is tables"
         );
     }

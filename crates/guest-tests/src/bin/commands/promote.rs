@@ -373,8 +373,8 @@ fn status() -> Result<(), String> {
         return Ok(());
     }
     text.says("hot-page tracking").says("enabled_sources");
-    let window = fs::read_to_string("/sys/kernel/debug/pghot/window_ms").unwrap();
-    assert_eq!(json["pghot"]["tuning"]["window_ms"], window.trim());
+    let window = fs::read_to_string("/proc/sys/vm/pghot_promote_freq_window_ms").unwrap();
+    assert_eq!(json["pghot"]["window_ms"].to_string(), window.trim());
     let told = fs::read_to_string("/sys/kernel/debug/pghot/status").unwrap();
     let format = json["pghot"]["format"].as_str().unwrap();
     assert!(told.contains(&format!("format {format}\n")), "{told}");

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * timed_promote: what changes places, and what does not, where it depends on how often pages are
+ * accessed in a second: of that a machine without a host's noise tells.
+ *
+ * The top tier is full of locked memory and what each test has there.
+ */
+#include "clock.h"
+#include "content.h"
+#include "files.h"
+#include "filler.h"
+#include "memory.h"
+#include "nodes.h"
+#include "pages.h"
+#include "pghot.h"
+#include "tap.h"
+#include "task.h"
+#include "timed.h"
+
+#include <stdint.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define NS_PER_S	1000000000LL
+
+/* Of pages that are used alike: 64 MiB above and twice as much below, 100 accesses a second each. */
+#define ALIKE_BYTES	(64UL << 20)
+#define ALIKE_S		16
+/* Later than that it has been seen that exchanges gain nothing. */
+#define ALIKE_SEEN_S	6
+
+/* Large folios, one line of each in use, and base pages that are used once in each WARM_NS. */
+#define LARGE_BYTES	(8 * HUGE_BYTES)
+#define WARM_BYTES	LARGE_BYTES
+#define WARM_NS		(NS_PER_S * 6 / 10)
+
+static struct filler fillers[2];
+
+/* After what a test wants there. */
+static void fill_top(void)
+{
+	const int tops[2] = { node_at(0), node_at(1) };
+
+	filler_make(fillers, tops, 2);
+	for (int n = 0; n < 2; n++)
+		if (mlock(fillers[n].at, fillers[n].bytes))
+			tap_bail("cannot lock %zu bytes", fillers[n].bytes);
+}
+
+static void empty_top(void)
+{
+	for (int n = 0; n < 2; n++) {
+		tap_ok(!filler_wrong(&fillers[n]), "node %d: contents", node_at(n));
+		filler_drop(&fillers[n]);
+	}
+}
+
+static uint64_t next_random(void)
+{
+	static uint64_t state = 1;
+
+	/* Steele's splitmix64. */
+	uint64_t z = state += 0x9e3779b97f4a7c15;
+
+	z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+	z = (z ^ z >> 27) * 0x94d049bb133111eb;
+	return z ^ z >> 31;
+}
+
+static void read_line(const unsigned char *at)
+{
+	(void)*(volatile const unsigned char *)at;
+}
+
+/* Until @end, lines of both ranges at random. */
+static void use_alike(const struct content *top, const struct content *low, long long end)
+{
+	size_t lines = (top->bytes + low->bytes) / LINE_BYTES, offset;
+
+	while (now_ns(CLOCK_MONOTONIC) < end)
+		for (int n = 0; n < 1000; n++) {
+			offset = next_random() % lines * LINE_BYTES;
+			read_line(offset < top->bytes ? top->at + offset :
+							low->at + offset - top->bytes);
+		}
+}
+
+static void test_alike(void)
+{
+	struct content *top = pghot_memory(node_at(0), ALIKE_BYTES, false, 0);
+	struct content *low = pghot_memory(node_slow(), 2 * ALIKE_BYTES, false, 0);
+	long long begin, first, later, trials = pghot_status("trials");
+
+	fill_top();
+	pghot_start(PGHOT_PGTSCAN);
+	first = pghot_status("exchanged");
+	begin = now_ns(CLOCK_MONOTONIC);
+	use_alike(top, low, begin + ALIKE_SEEN_S * NS_PER_S);
+	later = pghot_status("exchanged");
+	use_alike(top, low, begin + ALIKE_S * NS_PER_S);
+	first = later - first;
+	later = pghot_status("exchanged") - later;
+	pghot_stop();
+	tap_note("used alike: %lld pages changed places in %d s, and then %lld in %d; %lld trials",
+		 first, ALIKE_SEEN_S, later, ALIKE_S - ALIKE_SEEN_S,
+		 pghot_status("trials") - trials);
+	/* Three trials of 256 folios, and as many again for one that chance let win. */
+	tap_ok(later <= 6 * 256, "pages that are used alike do not go on changing places");
+	tap_ok(!content_wrong(top, "top") && !content_wrong(low, "low"), "used alike: contents");
+	empty_top();
+	pghot_memory_drop(top);
+	pghot_memory_drop(low);
+}
+
+/* Until @end: a line of each large folio each millisecond, and each base page once in WARM_NS. */
+static void use_large(const struct content *large, const struct content *warm, long long end)
+{
+	size_t pages = warm ? warm->bytes / page_bytes() : 0, at = 0;
+	long long begin = now_ns(CLOCK_MONOTONIC), now;
+
+	while ((now = now_ns(CLOCK_MONOTONIC)) < end) {
+		for (size_t offset = 0; offset < large->bytes; offset += HUGE_BYTES)
+			read_line(large->at + offset);
+		for (; pages && at < (now - begin) * (double)pages / WARM_NS; at++)
+			read_line(warm->at + at % pages * page_bytes());
+		usleep(1000);
+	}
+}
+
+static void test_large(void)
+{
+	struct content *warm = pghot_memory(node_at(0), WARM_BYTES, false, 0);
+	struct content *large = pghot_memory(node_slow(), LARGE_BYTES, true, 0);
+	size_t pages = WARM_BYTES / page_bytes(), came, stayed;
+
+	fill_top();
+	pghot_start(PGHOT_PGTSCAN);
+	use_large(large, warm, now_ns(CLOCK_MONOTONIC) + 8 * NS_PER_S);
+	came = pages_off(large->at, large->bytes, node_slow());
+	stayed = pages_off(warm->at, warm->bytes, node_slow());
+	/* Those that came found other idle memory to take the place of. */
+	tap_ok(stayed >= pages * 95 / 100,
+	       "base pages in use do not leave for a line of a large folio: %zu of %zu stayed, %zu came",
+	       stayed, pages, came);
+	use_large(large, NULL, now_ns(CLOCK_MONOTONIC) + 8 * NS_PER_S);
+	came = pages_off(large->at, large->bytes, node_slow());
+	pghot_stop();
+	tap_ok(came >= pages / 2, "idle ones do: %zu of %zu came", came, pages);
+	tap_ok(!content_wrong(warm, "warm") && !content_wrong(large, "large"), "large: contents");
+	empty_top();
+	pghot_memory_drop(warm);
+	pghot_memory_drop(large);
+}
+
+/* Large folios change places at the lowest rate, too. */
+static void test_slow_pace(void)
+{
+	struct content *idle = pghot_memory(node_at(0), LARGE_BYTES, true, 0);
+	struct content *large = pghot_memory(node_slow(), LARGE_BYTES, true, 0);
+	size_t came;
+
+	file_write("1", PGHOT_RATE);
+	fill_top();
+	pghot_start(PGHOT_PGTSCAN);
+	use_large(large, NULL, now_ns(CLOCK_MONOTONIC) + 16 * NS_PER_S);
+	came = pages_off(large->at, large->bytes, node_slow());
+	pghot_stop();
+	file_write("65536", PGHOT_RATE);
+	/* 4 MiB saved up, and 1 MiB a second, for both directions. */
+	tap_ok(came >= 2 * HUGE_BYTES / page_bytes() && came <= 5 * HUGE_BYTES / page_bytes(),
+	       "at 1 MB/s large folios change places as well: %zu pages in 16 s", came);
+	tap_ok(!content_wrong(idle, "idle") && !content_wrong(large, "large"), "pace: contents");
+	empty_top();
+	pghot_memory_drop(idle);
+	pghot_memory_drop(large);
+}
+
+int main(void)
+{
+	tap_start();
+	timed_need();
+	pghot_init();
+	file_set("1", "/sys/kernel/mm/numa/demotion_enabled");
+	pghot_run_on(node_at(0));
+	test_alike();
+	test_large();
+	test_slow_pace();
+	return tap_done();
+}
