@@ -34,6 +34,8 @@
 #define KEPT		"/proc/sys/vm/percpu_pagelist_high_fraction"
 #define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
 #define LRU_GEN		"/sys/kernel/mm/lru_gen/enabled"
+/* The scan looks at four million entries of page tables a second, and a walk may take one. */
+#define LATE_PAGES	(6UL << 20)
 /* The cgroup of what fills the top tier. */
 #define NEIGHBOUR	"neighbour"
 
@@ -47,7 +49,7 @@ static void fill(struct filler *fillers, int nodes)
 {
 	const int tops[2] = { top_node(0), top_node(1) };
 
-	filler_make(fillers, tops, nodes);
+	filler_make(fillers, tops, nodes, 0);
 }
 
 static size_t on(const struct content *content, int node)
@@ -198,10 +200,28 @@ static size_t flood(struct content *hot, struct content *busy, const struct fill
 	return went(fillers);
 }
 
+/* Page tables that take longer to walk than the window, with a page in each. */
+static void *make_walks_late(void)
+{
+	size_t bytes = LATE_PAGES * page_bytes();
+	unsigned char *at = mmap(NULL, bytes, PROT_READ,
+				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (at == MAP_FAILED)
+		tap_bail("no address space of %zu bytes", bytes);
+	madvise(at, bytes, MADV_NOHUGEPAGE);
+	for (size_t offset = 0; offset < bytes; offset += STEP_PAGES * page_bytes())
+		(void)*(volatile unsigned char *)(at + offset);
+	/* The walk under way ends, and the next one is known to be late. */
+	usleep(3500000);
+	return at;
+}
+
 /* Nothing is demoted that must not be, however hot what lies below is. */
 static void test_kept(struct content *hot, struct content *busy, const struct filler fillers[2])
 {
 	long long demoted = pghot_counter("pghot_demoted"), woken = pghot_counter("pageoutrun");
+	void *late;
 	size_t gone;
 
 	file_write("0", DEMOTION);
@@ -211,8 +231,17 @@ static void test_kept(struct content *hot, struct content *busy, const struct fi
 	       "while demotion is off nothing is demoted: %zu pages", gone);
 	/* Whatever else allocates may wake it now and then; there were 30 rounds. */
 	tap_ok(woken < 5, "and kswapd is not woken for it: %lld times", woken);
-	file_write("max", "%s/" NEIGHBOUR "/memory.low", cgroup_root());
+	late = make_walks_late();
 	file_write("1", DEMOTION);
+	demoted = pghot_counter("pghot_demoted");
+	woken = pghot_counter("pageoutrun");
+	gone = flood(hot, busy, fillers);
+	woken = pghot_counter("pageoutrun") - woken;
+	tap_ok(!gone && pghot_counter("pghot_demoted") == demoted,
+	       "nor while walks are late: %zu pages", gone);
+	tap_ok(woken < 5, "and kswapd is not woken for that: %lld times", woken);
+	file_write("max", "%s/" NEIGHBOUR "/memory.low", cgroup_root());
+	munmap(late, LATE_PAGES * page_bytes());
 	gone = flood(hot, busy, fillers);
 	tap_ok(!gone, "what memory.low protects is not demoted: %zu pages", gone);
 	file_write("0", "%s/" NEIGHBOUR "/memory.low", cgroup_root());

@@ -176,9 +176,9 @@ void pghot_records_init(void);
 void pghot_sysfs_init(void);
 
 /*
- * pghot_scan.c. @pghot_scan_walk_ms: how long the last walk of all page tables took; 0 before the
- * first one's end. If that is longer than the window, a page that was not seen lately need not be
- * idle.
+ * pghot_scan.c. @pghot_scan_walk_ms: how long the last walk of all page tables took, or the one
+ * under way takes if that is longer; 0 at first. If it is longer than the window, a page that was
+ * not seen lately need not be idle.
  */
 extern u32 pghot_scan_walk_ms;
 /* How often the time is halved after which a walk looks at bits that it cleared. */

@@ -412,7 +412,7 @@ static int pghot_scan_run(void *data)
 	unsigned int period, spent, halvings, look_ms;
 	u64 cpu;
 	unsigned long pages;
-	u32 start, began = pghot_now();
+	u32 start, took, began = pghot_now();
 	bool done;
 
 	set_freezable();
@@ -435,8 +435,11 @@ static int pghot_scan_run(void *data)
 			pghot_scan_clear(scan, look_ms);
 		scan->left = pages;
 		done = pghot_scan_go_on(scan);
+		took = pghot_now() - scan->walk_start;
+		/* A walk that is longer than the last one is so before its end. */
+		if (done || took > READ_ONCE(pghot_scan_walk_ms))
+			WRITE_ONCE(pghot_scan_walk_ms, took);
 		if (done) {
-			WRITE_ONCE(pghot_scan_walk_ms, pghot_now() - scan->walk_start);
 			scan->idle = scan->found ? 0 : min(scan->idle + 1, PGHOT_SCAN_IDLE *
 									   PGHOT_SCAN_PATIENCE);
 			pghot_scan_begin(scan);
