@@ -19,7 +19,6 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #define DEMOTION	"/sys/kernel/mm/numa/demotion_enabled"
 #define NS_PER_S	1000000000LL
@@ -32,11 +31,6 @@
 #define ALIKE_S		16
 /* Later than that it has been seen that exchanges gain nothing. */
 #define ALIKE_SEEN_S	6
-
-/* Large folios, one line of each in use, and base pages that are used once in each WARM_NS. */
-#define LARGE_BYTES	(24 * HUGE_BYTES)
-#define WARM_BYTES	(8 * HUGE_BYTES)
-#define WARM_NS		(NS_PER_S * 6 / 10)
 
 static struct filler fillers[2];
 
@@ -120,86 +114,6 @@ static void test_alike(void)
 	pghot_memory_drop(low);
 }
 
-/* Until @end: a line of each large folio each millisecond, and each base page once in WARM_NS. */
-static void use_large(const struct content *large, const struct content *warm, long long end)
-{
-	size_t pages = warm ? warm->bytes / page_bytes() : 0, at = 0;
-	long long begin = now_ns(CLOCK_MONOTONIC), now;
-
-	while ((now = now_ns(CLOCK_MONOTONIC)) < end) {
-		for (size_t offset = 0; offset < large->bytes; offset += HUGE_BYTES)
-			read_line(large->at + offset);
-		for (; pages && at < (now - begin) * (double)pages / WARM_NS; at++)
-			read_line(warm->at + at % pages * page_bytes());
-		usleep(1000);
-	}
-}
-
-/* What is free, or comes free late, is taken first: for more, something else must leave. */
-static void take_free(const struct content *large, const struct content *warm)
-{
-	file_write("0", DEMOTION);
-	pghot_start(PGHOT_PGTSCAN);
-	use_large(large, warm, now_ns(CLOCK_MONOTONIC) + 4 * NS_PER_S);
-	file_write("1", DEMOTION);
-}
-
-static size_t up(const struct content *content)
-{
-	return pages_off(content->at, content->bytes, node_slow());
-}
-
-static void test_large(void)
-{
-	struct content *warm = pghot_memory(node_at(0), WARM_BYTES, false, 0);
-	struct content *large = pghot_memory(node_slow(), LARGE_BYTES, true, 0);
-	size_t pages = WARM_BYTES / page_bytes(), free, came, stayed;
-
-	fill_top(warm);
-	take_free(large, warm);
-	free = up(large);
-	use_large(large, warm, now_ns(CLOCK_MONOTONIC) + 6 * NS_PER_S);
-	came = up(large);
-	stayed = up(warm);
-	tap_note("large: %zu of %zu pages came to what was free, then %zu", free,
-		 LARGE_BYTES / page_bytes(), came - free);
-	tap_ok(stayed >= pages * 95 / 100,
-	       "base pages in use do not leave for a line of a large folio: %zu of %zu stayed",
-	       stayed, pages);
-	use_large(large, NULL, now_ns(CLOCK_MONOTONIC) + 8 * NS_PER_S);
-	pghot_stop();
-	tap_ok(up(large) >= came + 2 * HUGE_BYTES / page_bytes(), "idle ones do: %zu more came",
-	       up(large) - came);
-	tap_ok(!content_wrong(warm, "warm") && !content_wrong(large, "large"), "large: contents");
-	empty_top();
-	pghot_memory_drop(warm);
-	pghot_memory_drop(large);
-}
-
-/* Large folios change places at the lowest rate, too. */
-static void test_slow_pace(void)
-{
-	struct content *idle = pghot_memory(node_at(0), WARM_BYTES, true, 0);
-	struct content *large = pghot_memory(node_slow(), LARGE_BYTES, true, 0);
-	size_t free, came;
-
-	fill_top(idle);
-	take_free(large, NULL);
-	free = up(large);
-	file_write("1", PGHOT_RATE);
-	use_large(large, NULL, now_ns(CLOCK_MONOTONIC) + 16 * NS_PER_S);
-	came = up(large) - free;
-	pghot_stop();
-	file_write("65536", PGHOT_RATE);
-	/* 4 MiB saved up, and 1 MiB a second, for both directions. */
-	tap_ok(came >= 2 * HUGE_BYTES / page_bytes() && came <= 5 * HUGE_BYTES / page_bytes(),
-	       "at 1 MB/s large folios change places as well: %zu pages in 16 s", came);
-	tap_ok(!content_wrong(idle, "idle") && !content_wrong(large, "large"), "pace: contents");
-	empty_top();
-	pghot_memory_drop(idle);
-	pghot_memory_drop(large);
-}
-
 int main(void)
 {
 	tap_start();
@@ -207,8 +121,6 @@ int main(void)
 	pghot_init();
 	file_set("1", DEMOTION);
 	pghot_run_on(node_at(0));
-	test_large();
-	test_slow_pace();
 	test_alike();
 	return tap_done();
 }

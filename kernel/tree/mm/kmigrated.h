@@ -64,7 +64,10 @@ struct task_struct;
 /* When: the walks that chose them have no part in it any more, and one or two more were made. */
 #define KMIGRATED_TRIAL_MS	(3 * PGHOT_ROUND_MS)
 
-/* An exchange that was no gain is tried again after this time. */
+/* After so many trials in a row that were no gain exchanges rest, */
+#define KMIGRATED_LOST		2U
+
+/* and one is tried again after this time. */
 #define KMIGRATED_REST_MS	4000U
 
 struct kmigrated_chosen {
@@ -108,8 +111,8 @@ struct kmigrated_trial {
 	u32 at;				/* when the last of them moved, ms */
 	unsigned int halvings;		/* of the time of looks then */
 	bool ended;			/* enough moved; they are looked at later */
-	bool rests;			/* the last one was no gain */
-	u32 judged;			/* when that was, ms */
+	unsigned int lost;		/* trials in a row that were no gain */
+	u32 judged;			/* when the last of them was, ms */
 };
 
 /* The thread of a node of a lower tier. All its own but @task. */

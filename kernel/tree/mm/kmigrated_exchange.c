@@ -175,24 +175,9 @@ struct kmigrated_cold {
 	u32 least, heat;		/* of at least and at most these heats */
 	unsigned long *from;		/* where it goes on */
 	unsigned long most;		/* base pages wanted */
-	unsigned long pages;		/* of the folio that they leave for; 0 if for new ones */
 	unsigned long got;		/* isolated; more if the last folio is large */
 	struct list_head folios;
 };
-
-/*
- * Whether a folio may be in more use than a larger one that it would leave for. The frequency of a
- * large one may be of one page alone; those of hundreds of pages, each in some use, are all theirs.
- */
-static bool kmigrated_outweighs(struct folio *folio, const struct kmigrated_cold *cold)
-{
-	struct ferry_hot_view view;
-
-	if (folio_nr_pages(folio) >= cold->pages)
-		return false;
-	view = pghot_look(folio_pfn(folio), pghot_now());
-	return view.freq && view.age < FERRY_HOT_IDLE_AGE;
-}
 
 /* Isolates a folio of the top tier if it is as cold as its record. Returns its base pages, or 0. */
 static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_cold *cold)
@@ -204,8 +189,8 @@ static unsigned long kmigrated_isolate_cold(unsigned long pfn, struct kmigrated_
 	if (!folio)
 		return 0;
 	if (kmigrated_may_leave(folio) && !kmigrated_protected(folio) &&
-	    !kmigrated_in_use(folio) && !kmigrated_outweighs(folio, cold) &&
-	    kmigrated_allowed(folio, &nodes) && !nodes_empty(nodes) && folio_isolate_lru(folio)) {
+	    !kmigrated_in_use(folio) && kmigrated_allowed(folio, &nodes) &&
+	    !nodes_empty(nodes) && folio_isolate_lru(folio)) {
 		pages = folio_nr_pages(folio);
 		list_add_tail(&folio->lru, &cold->folios);
 	}
@@ -378,16 +363,15 @@ static void kmigrated_gather_free(struct kmigrated *k)
 }
 
 /*
- * Demotes pages of at most @heat, @most or what the last folio has on top, for a folio of @pages;
- * returns how many base pages went. CPUs keep what they free, where watermarks do not see it, but
- * another node's pages come for it: so drain this CPU, which freed most of it.
+ * Demotes pages of at most @heat, @most or what the last folio has on top; returns how many base
+ * pages went. CPUs keep what they free, where watermarks do not see it, but another node's pages
+ * come for it: so drain this CPU, which freed most of it.
  */
-static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat,
-				      unsigned long pages)
+static unsigned long kmigrated_demote(struct kmigrated *k, int nid, unsigned long most, u32 heat)
 {
 	struct kmigrated_cold cold = {
 		.nid = nid, .to = kmigrated_lower_node(k, nid), .heat = heat, .most = most,
-		.pages = pages, .folios = LIST_HEAD_INIT(cold.folios),
+		.folios = LIST_HEAD_INIT(cold.folios),
 	};
 	unsigned int moved = 0;
 	struct folio *folio;
@@ -439,7 +423,7 @@ void kmigrated_make_room(struct kmigrated *k, unsigned long born)
 		     wanted -= min(wanted, moved)) {
 			/* More than wanted if the last folio is large. */
 			moved = kmigrated_demote(k, nid, min(wanted, STEP_PAGES),
-						 ferry_balance_idle(&k->hot), 0);
+						 ferry_balance_idle(&k->hot));
 			if (!moved)
 				break;
 		}
@@ -477,7 +461,7 @@ bool kmigrated_exchange_room(struct kmigrated *k, int nid, long pages, unsigned 
 	while (kmigrated_spare(nid) < pages && !node_isset(nid, k->full)) {
 		went = target->made < (long)STEP_PAGES ?
 		       kmigrated_demote(k, nid, STEP_PAGES,
-					ferry_hot_coldest(&k->hot, target->border.hot), pages) : 0;
+					ferry_hot_coldest(&k->hot, target->border.hot)) : 0;
 		target->made += went;
 		k->went += went;
 		if (!went || kmigrated_should_stop())
@@ -500,7 +484,7 @@ bool kmigrated_exchange_ended(const struct kmigrated *k)
 /* While exchanges are no gain, one now and then is tried, with so many folios and base pages. */
 static unsigned long kmigrated_try_few(struct kmigrated *k, unsigned long most)
 {
-	if (!k->trial.rests)
+	if (k->trial.lost < KMIGRATED_LOST)
 		return most;
 	k->nr_chosen = min(k->nr_chosen, KMIGRATED_TRIED);
 	return min(most, 8 * STEP_PAGES);

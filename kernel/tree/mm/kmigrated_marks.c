@@ -133,13 +133,14 @@ static struct ferry_balance_sample kmigrated_seen(const struct kmigrated_sample 
 }
 
 /*
- * Looks at the folios of the last trial, once walks have seen them anew. Not if walks look after
- * another time than then: it is for more gain, or for less of it to be seen.
+ * Looks at the folios of the last trial, once walks have seen them anew; not if walks look after
+ * another time than then, which others rank by.
  */
 void kmigrated_judge(struct kmigrated *k)
 {
 	u32 since = k->now - k->trial.at, walk_ms = READ_ONCE(pghot_scan_walk_ms);
 	struct ferry_balance_sample came, went;
+	bool gains;
 
 	if (!k->trial.ended || since < KMIGRATED_TRIAL_MS || since < 2 * walk_ms)
 		return;
@@ -147,19 +148,20 @@ void kmigrated_judge(struct kmigrated *k)
 	if (k->trial.halvings == pghot_looks_sooner()) {
 		came = kmigrated_seen(&k->trial.came, since);
 		went = kmigrated_seen(&k->trial.went, since);
-		k->trial.rests = !ferry_balance_gains(&came, &went);
+		gains = ferry_balance_gains(&came, &went);
+		k->trial.lost = gains ? 0 : min(k->trial.lost + 1, KMIGRATED_LOST);
 		k->trial.judged = k->now;
 		pghot_stat_add(PGHOT_TRIALS, 1);
-		pghot_stat_add(PGHOT_TRIALS_LOST, k->trial.rests);
+		pghot_stat_add(PGHOT_TRIALS_LOST, !gains);
 	}
 	k->trial.came.moved = 0;
 	k->trial.went.moved = 0;
 }
 
-/* Whether exchanges were no gain, and it is too early for the next trial. */
+/* Whether exchanges were no gain lately, and it is too early for the next trial. */
 bool kmigrated_rests(struct kmigrated *k)
 {
-	return k->trial.rests &&
+	return k->trial.lost >= KMIGRATED_LOST &&
 	       (k->trial.ended || k->now - k->trial.judged < KMIGRATED_REST_MS);
 }
 
@@ -172,8 +174,8 @@ void kmigrated_tried(struct kmigrated *k)
 		return;
 	trial->at = pghot_now();
 	trial->halvings = pghot_looks_sooner();
-	trial->ended = trial->rests || min(trial->came.moved, trial->went.moved) >=
-				       KMIGRATED_TRIED / 4;
+	trial->ended = trial->lost >= KMIGRATED_LOST ||
+		       min(trial->came.moved, trial->went.moved) >= KMIGRATED_TRIED / 4;
 }
 
 /* Both are locked, and @dst has the mapping and the index; @src still is its cgroup's. */

@@ -72,15 +72,8 @@ static void kmigrated_pace(struct kmigrated *k, struct kmigrated_target *target)
 	params.rate = min((u64)READ_ONCE(sysctl_numa_balancing_promote_rate_limit) << 20,
 			  FERRY_PACE_RATE_MAX);
 	params.reference_ms = k->hot.window_ms;
-	/*
-	 * Tokens of two rounds are not lost if the second one is late. And one huge page must be
-	 * able to change places with another, however low the rate.
-	 */
+	/* Tokens of two rounds are not lost if the second one is late. */
 	params.burst_ms = 2 * PGHOT_ROUND_MS;
-	if (params.rate)
-		params.burst_ms = clamp(DIV64_U64_ROUND_UP(2 * PMD_SIZE * MSEC_PER_SEC,
-							   params.rate),
-					params.burst_ms, 60 * MSEC_PER_SEC);
 	if (target->paced && params.rate == target->params.rate &&
 	    params.reference_ms == target->params.reference_ms)
 		return;
