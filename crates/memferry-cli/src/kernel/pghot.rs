@@ -57,7 +57,7 @@ impl Tracking {
                 sources: of.enabled(),
                 target_node: Some(of.target_node),
                 rate_limit_mbps: Some(of.rate_limit_mbps),
-                window_ms: Some(of.window_ms),
+                window_ms: of.window_ms,
                 format: of.format().map(str::to_owned),
                 record_bytes: of.record_bytes(),
                 tuning: of.tuning.iter().cloned().collect(),
@@ -126,12 +126,11 @@ fn settings(of: &Pghot) -> Table {
         setting("enabled_sources", sources, "what reports accesses"),
         setting("target_nid", target, nowhere),
         setting("promote_rate_limit_MBps", limit, "promoted at most"),
-        setting(
-            "promote_freq_window_ms",
-            of.window_ms.to_string(),
-            "without an access: not in use",
-        ),
     ];
+    if let Some(ms) = of.window_ms {
+        let meaning = "without an access: not in use";
+        rows.push(setting("promote_freq_window_ms", ms.to_string(), meaning));
+    }
     if let Some(format) = of.format() {
         rows.push(setting("format", format, "of the records, set at boot"));
     }

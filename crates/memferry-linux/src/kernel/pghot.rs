@@ -40,8 +40,9 @@ pub struct Pghot {
     pub target_node: i64,
     /// `vm.pghot_promote_rate_limit_MBps`: what moves to a node, and in exchange away from it, at most, MiB/s.
     pub rate_limit_mbps: u64,
-    /// `vm.pghot_promote_freq_window_ms`: after how long without an access a page counts as not in use, ms.
-    pub window_ms: u64,
+    /// `vm.pghot_promote_freq_window_ms`: after how long without an access a page counts as not in use, ms. Kernels of
+    /// before 2026-11-29 have it in debugfs, and so in `tuning`.
+    pub window_ms: Option<u64>,
     /// The files of debugfs with one value, by name; empty without debugfs or the permission to read it.
     pub tuning: Vec<(String, String)>,
     /// What debugfs `pghot/status` says, by name; empty likewise.
@@ -71,7 +72,7 @@ impl Pghot {
                 "the rate limit",
                 parse::number,
             )?,
-            window_ms: root.required(
+            window_ms: root.optional(
                 &sysctl("promote_freq_window_ms"),
                 "the window",
                 parse::number,
@@ -298,7 +299,7 @@ sys/kernel/debug/pghot/heat = # section nid pages_known hot majority_node freq1 
         let now = Pghot::read_from(root.path()).unwrap().unwrap();
         assert_eq!(now.enabled(), ["hintfaults", "pgtscan"]);
         assert_eq!((now.target_node, now.rate_limit_mbps), (-1, 65536));
-        assert_eq!(now.window_ms, 3000);
+        assert_eq!(now.window_ms, Some(3000));
         assert_eq!(now.format(), Some("default"));
         assert_eq!(now.record_bytes(), Some(131_072));
         let names: Vec<&str> = now.counters.keys().map(String::as_str).collect();
