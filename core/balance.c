@@ -188,23 +188,3 @@ uint32_t ferry_balance_look(const struct ferry_hot_params *hot,
 		return halvings - 1;
 	return halvings;
 }
-
-/**
- * ferry_balance_gains - whether an exchange brought up what is used more
- * @came: some of what came up
- * @went: some of what left for it
- *
- * What moved was chosen by what was seen before, some of it by chance. So accesses
- * count from then on that the choice knows nothing of. A difference that chance alone makes in one
- * of 44 samples, two standard deviations, is none.
- *
- * Return: whether more accesses to a byte are seen of what came than of what went.
- */
-bool ferry_balance_gains(const struct ferry_balance_sample *came,
-			 const struct ferry_balance_sample *went)
-{
-	uint64_t up = came->used * went->pages, down = went->used * came->pages, more = up - down;
-
-	/* The variance of a count is the count. */
-	return up > down && more * more > 4 * (up * went->pages + down * came->pages);
-}

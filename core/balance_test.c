@@ -157,70 +157,6 @@ static void looks_come_sooner_while_more_pages_wait_than_find_a_place(void)
 	CHECK(ferry_balance_look(&hot, &top, &lower, 0, 0, 1) == 1);
 }
 
-/* So many of @pages base pages that are accessed with a chance of @percent. */
-static struct ferry_balance_sample sample(uint64_t pages, uint64_t percent)
-{
-	struct ferry_balance_sample seen = { .pages = pages };
-	uint64_t i;
-
-	for (i = 0; i < pages; i++)
-		seen.used += tap_random(100) < percent;
-	return seen;
-}
-
-static void what_is_used_alike_is_no_gain(void)
-{
-	static const uint64_t percents[] = { 1, 8, 45, 99, 100 };
-	struct ferry_balance_sample came, went;
-	unsigned int gains, i, n;
-
-	for (i = 0; i < sizeof(percents) / sizeof(percents[0]); i++) {
-		for (n = gains = 0; n < 1000; n++) {
-			came = sample(256, percents[i]);
-			went = sample(256, percents[i]);
-			gains += ferry_balance_gains(&came, &went);
-		}
-		CHECK(gains < 50);
-	}
-	/* Nothing, or nothing that is used. */
-	went = came = (struct ferry_balance_sample){ 0 };
-	CHECK(!ferry_balance_gains(&came, &went));
-	came.pages = went.pages = 256;
-	CHECK(!ferry_balance_gains(&came, &went));
-}
-
-static void what_is_used_more_is_a_gain(void)
-{
-	struct ferry_balance_sample came, went;
-	unsigned int gains, n;
-
-	for (n = gains = 0; n < 1000; n++) {
-		came = sample(256, 60);
-		went = sample(256, 30);
-		gains += ferry_balance_gains(&came, &went);
-		CHECK(!ferry_balance_gains(&went, &came));
-	}
-	CHECK(gains > 990);
-	came = (struct ferry_balance_sample){ .pages = 256, .used = 5 };
-	went = (struct ferry_balance_sample){ .pages = 256 };
-	CHECK(ferry_balance_gains(&came, &went));
-	/* Numbers as large as they may be. */
-	came = (struct ferry_balance_sample){ .pages = 1 << 20, .used = 1 << 10 };
-	went = (struct ferry_balance_sample){ .pages = 1 << 20, .used = 1 };
-	CHECK(ferry_balance_gains(&came, &went) && !ferry_balance_gains(&went, &came));
-}
-
-static void one_busy_line_of_a_large_folio_is_worth_one_page(void)
-{
-	/* Eight folios of 512 pages, all accessed, for 256 of the pages that left for them. */
-	struct ferry_balance_sample came = { .pages = 8 * 512, .used = 8 };
-	struct ferry_balance_sample went = { .pages = 256 };
-
-	CHECK(ferry_balance_gains(&came, &went));
-	went.used = 8;
-	CHECK(!ferry_balance_gains(&came, &went));
-}
-
 static const struct tap_test tests[] = {
 	TEST(defaults_are_sound),
 	TEST(room_is_for_the_new_pages_of_some_rounds),
@@ -231,9 +167,6 @@ static const struct tap_test tests[] = {
 	TEST(a_page_in_use_makes_no_room),
 	TEST(each_bounce_raises_the_bar),
 	TEST(looks_come_sooner_while_more_pages_wait_than_find_a_place),
-	TEST(what_is_used_alike_is_no_gain),
-	TEST(what_is_used_more_is_a_gain),
-	TEST(one_busy_line_of_a_large_folio_is_worth_one_page),
 };
 
 TAP_SUITE(balance, tests)

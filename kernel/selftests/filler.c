@@ -9,10 +9,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Takes what a node has above its reserve and @spare. Returns whether that was little. */
-static bool fill_more(struct filler *filler, int node, long long spare)
+/* Takes what a node has above its reserve. Returns whether that was little. */
+static bool fill_more(struct filler *filler, int node)
 {
-	long long free = node_free_bytes(node) - node_reserve_bytes(node) - spare;
+	long long free = node_free_bytes(node) - node_reserve_bytes(node);
 	size_t begin = filler->bytes, end = begin;
 
 	if (free > 0)
@@ -24,7 +24,7 @@ static bool fill_more(struct filler *filler, int node, long long spare)
 	return end - begin < HUGE_BYTES / 4;
 }
 
-void filler_make(struct filler *fillers, const int *nodes, int nr, long long spare)
+void filler_make(struct filler *fillers, const int *nodes, int nr)
 {
 	int quiet = 0;
 
@@ -36,7 +36,7 @@ void filler_make(struct filler *fillers, const int *nodes, int nr, long long spa
 	while (quiet < 4) {
 		quiet++;
 		for (int n = 0; n < nr; n++)
-			if (!fill_more(&fillers[n], nodes[n], spare))
+			if (!fill_more(&fillers[n], nodes[n]))
 				quiet = 0;
 		usleep(500000);
 	}

@@ -14,10 +14,10 @@ struct filler {
 };
 
 /*
- * Leaves each of the nodes so much that nothing is reclaimed, and @spare bytes. What others freed comes
+ * Leaves each of the nodes so much that nothing is reclaimed, and no more. What others freed comes
  * back late, on any of them: CPUs keep it to themselves for some seconds.
  */
-void filler_make(struct filler *fillers, const int *nodes, int nr, long long spare);
+void filler_make(struct filler *fillers, const int *nodes, int nr);
 
 /* How many of its pages do not have what was written. */
 size_t filler_wrong(const struct filler *filler);

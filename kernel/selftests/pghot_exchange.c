@@ -49,7 +49,7 @@ static void fill(struct filler *fillers, int nodes)
 {
 	const int tops[2] = { top_node(0), top_node(1) };
 
-	filler_make(fillers, tops, nodes, 0);
+	filler_make(fillers, tops, nodes);
 }
 
 static size_t on(const struct content *content, int node)

@@ -116,7 +116,7 @@ static void test_counters(void)
 	};
 	static const char *const lines[] = {
 		"recorded_hintfaults", "recorded_hwhints", "recorded_pgtscans", "exchanged",
-		"trials", "trials_lost", "bounced", "failed_pinned", "failed_owner",
+		"bounced", "failed_pinned", "failed_owner",
 		"failed_off_lru", "failed_no_block", "failed_busy", "scanned_ptes", "scan_us", "wakeups", "record_bytes",
 	};
 

@@ -4,8 +4,7 @@
  * idle pages leave the top tier so that new ones find room, which pages of the lower tier take
  * what is free beyond that, and which exchange places.
  *
- * For a source that tests accessed bits it also says after what time it should look at them. And
- * it says of a sample of pages that changed places whether that was worth it.
+ * For a source that tests accessed bits it also says after what time it should look at them.
  *
  * Decides only by numbers: the caller finds the pages by their heat, moves them, and keeps
  * to the pace (pace.h). The order is: age the records (hotness.h), room, fill, exchange.
@@ -40,16 +39,6 @@ struct ferry_balance {
 	uint64_t room;
 };
 
-/**
- * struct ferry_balance_sample - some of the folios that an exchange moved one way, a while later
- * @pages: their base pages, up to 2^20
- * @used: how many of the folios were accessed since, up to 2^10
- */
-struct ferry_balance_sample {
-	uint64_t pages;
-	uint64_t used;
-};
-
 void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 			    struct ferry_balance_params *params);
 uint64_t ferry_balance_room(struct ferry_balance *balance,
@@ -65,7 +54,5 @@ uint32_t ferry_balance_look(const struct ferry_hot_params *hot,
 			    const struct ferry_hot_histogram *top,
 			    const struct ferry_hot_histogram *lower, uint64_t free, uint64_t came,
 			    uint32_t halvings);
-bool ferry_balance_gains(const struct ferry_balance_sample *came,
-			 const struct ferry_balance_sample *went);
 
 #endif /* MEMFERRY_BALANCE_H */

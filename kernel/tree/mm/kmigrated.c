@@ -115,7 +115,6 @@ static void kmigrated_forget(struct kmigrated *k)
 
 	k->now = pghot_now();
 	k->sweep.now = k->now - PGHOT_ROUND_MS;
-	memset(&k->trial, 0, sizeof(k->trial));
 	down(&kmigrated_top.turn);
 	kmigrated_top.sweep.now = k->sweep.now;
 	kmigrated_top.used = 0;

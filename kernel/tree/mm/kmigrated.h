@@ -58,18 +58,6 @@ struct task_struct;
  */
 #define KMIGRATED_FAILED_MAX	4U
 
-/* Of so many folios that an exchange moved each way it is seen later whether they are used. */
-#define KMIGRATED_TRIED		256U
-
-/* When: the walks that chose them have no part in it any more, and one or two more were made. */
-#define KMIGRATED_TRIAL_MS	(3 * PGHOT_ROUND_MS)
-
-/* After so many trials in a row that were no gain exchanges rest, */
-#define KMIGRATED_LOST		2U
-
-/* and one is tried again after this time. */
-#define KMIGRATED_REST_MS	4000U
-
 struct kmigrated_chosen {
 	u64 pfn : 52, heat : 12;
 };
@@ -98,23 +86,6 @@ struct kmigrated_batch {
 	u64 reserved;			/* bytes of the target's pace */
 };
 
-/* Folios that went one way: KMIGRATED_TRIED of all @moved ones, each with the same chance. */
-struct kmigrated_sample {
-	unsigned int moved;
-	unsigned long pfns[KMIGRATED_TRIED];
-	unsigned int pages[KMIGRATED_TRIED];
-};
-
-/* Whether exchanges are worth what they cost. */
-struct kmigrated_trial {
-	struct kmigrated_sample came, went;
-	u32 at;				/* when the last of them moved, ms */
-	unsigned int halvings;		/* of the time of looks then */
-	bool ended;			/* enough moved; they are looked at later */
-	unsigned int lost;		/* trials in a row that were no gain */
-	u32 judged;			/* when the last of them was, ms */
-};
-
 /* The thread of a node of a lower tier. All its own but @task. */
 struct kmigrated {
 	int nid;
@@ -132,7 +103,6 @@ struct kmigrated {
 	bool exchange;			/* and may leave */
 	bool exchanging;		/* they leave now, for those that come */
 	unsigned long went;		/* base pages that left for those */
-	struct kmigrated_trial trial;	/* of exchanges with this node */
 	nodemask_t full;		/* where a page found no room */
 	bool more;			/* there is more to do at once */
 	bool lacks_room;		/* in the last round, and kswapd was woken */
@@ -284,9 +254,6 @@ bool kmigrated_exchange_ended(const struct kmigrated *k);
 unsigned long kmigrated_exchange(struct kmigrated *k);
 
 /* kmigrated_marks.c */
-void kmigrated_judge(struct kmigrated *k);
-bool kmigrated_rests(struct kmigrated *k);
-void kmigrated_tried(struct kmigrated *k);
 unsigned int kmigrated_bounces(struct folio *folio);
 void kmigrated_age_marks(void);
 

@@ -481,15 +481,6 @@ bool kmigrated_exchange_ended(const struct kmigrated *k)
 	return true;
 }
 
-/* While exchanges are no gain, one now and then is tried, with so many folios and base pages. */
-static unsigned long kmigrated_try_few(struct kmigrated *k, unsigned long most)
-{
-	if (k->trial.lost < KMIGRATED_LOST)
-		return most;
-	k->nr_chosen = min(k->nr_chosen, KMIGRATED_TRIED);
-	return min(most, 8 * STEP_PAGES);
-}
-
 /*
  * Lets the hottest pages below change places with the coldest above. Each node for itself: that
  * another one has cold pages makes no room on this one. While the tier has free memory, nothing
@@ -504,8 +495,7 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	unsigned long most, came;
 	int nid;
 
-	kmigrated_judge(k);
-	if (kmigrated_rests(k) || (nodes_empty(k->full) && kmigrated_has_free()))
+	if (nodes_empty(k->full) && kmigrated_has_free())
 		return 0;
 	/* The pace counts both directions. */
 	most = kmigrated_budget(k) / 2;
@@ -529,9 +519,8 @@ unsigned long kmigrated_exchange(struct kmigrated *k)
 	kmigrated_choose(k, lowest->hot, lowest->hot_room);
 	k->exchanging = true;
 	k->went = 0;
-	came = kmigrated_promote(k, kmigrated_try_few(k, most));
+	came = kmigrated_promote(k, most);
 	k->exchanging = false;
-	kmigrated_tried(k);
 	pghot_stat_add(PGHOT_EXCHANGED, min(came, k->went));
 	kmigrated_top.came += came;
 	return came;

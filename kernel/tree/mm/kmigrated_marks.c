@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * When a folio moves, by any caller of migration: its record goes along, and pages that go up and
- * down are counted. Of some that changed places it is seen later whether that was worth it.
+ * down are counted.
  */
 #include <linux/hash.h>
 #include <linux/log2.h>
 #include <linux/memcontrol.h>
 #include <linux/memory-tiers.h>
 #include <linux/mm.h>
-#include <linux/random.h>
 #include <linux/slab.h>
 
 #include <trace/events/pghot.h>
@@ -106,84 +105,11 @@ static void kmigrated_mark_demoted(const struct folio *folio, u32 now_s)
 		count_vm_events(PGHOT_WASTED, folio_nr_pages(folio));
 }
 
-/* Keeps each folio with the same chance, however many come. */
-static void kmigrated_sample_moved(struct kmigrated_sample *sample, const struct folio *folio)
-{
-	unsigned int at = sample->moved++;
-
-	if (at >= KMIGRATED_TRIED)
-		at = get_random_u32_below(sample->moved);
-	if (at >= KMIGRATED_TRIED)
-		return;
-	sample->pfns[at] = folio_pfn(folio);
-	sample->pages[at] = folio_nr_pages(folio);
-}
-
-/* Which of them were accessed since, within @ms. */
-static struct ferry_balance_sample kmigrated_seen(const struct kmigrated_sample *sample, u32 ms)
-{
-	unsigned int i, nr = min(sample->moved, KMIGRATED_TRIED);
-	struct ferry_balance_sample seen = { 0 };
-
-	for (i = 0; i < nr; i++) {
-		seen.pages += sample->pages[i];
-		seen.used += pghot_age_ms(sample->pfns[i], pghot_now()) < ms;
-	}
-	return seen;
-}
-
-/*
- * Looks at the folios of the last trial, once walks have seen them anew; not if walks look after
- * another time than then, which others rank by.
- */
-void kmigrated_judge(struct kmigrated *k)
-{
-	u32 since = k->now - k->trial.at, walk_ms = READ_ONCE(pghot_scan_walk_ms);
-	struct ferry_balance_sample came, went;
-	bool gains;
-
-	if (!k->trial.ended || since < KMIGRATED_TRIAL_MS || since < 2 * walk_ms)
-		return;
-	k->trial.ended = false;
-	if (k->trial.halvings == pghot_looks_sooner()) {
-		came = kmigrated_seen(&k->trial.came, since);
-		went = kmigrated_seen(&k->trial.went, since);
-		gains = ferry_balance_gains(&came, &went);
-		k->trial.lost = gains ? 0 : min(k->trial.lost + 1, KMIGRATED_LOST);
-		k->trial.judged = k->now;
-		pghot_stat_add(PGHOT_TRIALS, 1);
-		pghot_stat_add(PGHOT_TRIALS_LOST, !gains);
-	}
-	k->trial.came.moved = 0;
-	k->trial.went.moved = 0;
-}
-
-/* Whether exchanges were no gain lately, and it is too early for the next trial. */
-bool kmigrated_rests(struct kmigrated *k)
-{
-	return k->trial.lost >= KMIGRATED_LOST &&
-	       (k->trial.ended || k->now - k->trial.judged < KMIGRATED_REST_MS);
-}
-
-/* After an exchange: a trial has some folios each way, or all that a resting thread moves. */
-void kmigrated_tried(struct kmigrated *k)
-{
-	struct kmigrated_trial *trial = &k->trial;
-
-	if (trial->ended || !trial->came.moved || !trial->went.moved)
-		return;
-	trial->at = pghot_now();
-	trial->halvings = pghot_looks_sooner();
-	trial->ended = trial->lost >= KMIGRATED_LOST ||
-		       min(trial->came.moved, trial->went.moved) >= KMIGRATED_TRIED / 4;
-}
-
 /* Both are locked, and @dst has the mapping and the index; @src still is its cgroup's. */
 void __pghot_folio_moved(struct folio *dst, struct folio *src)
 {
 	bool from_top = node_is_toptier(folio_nid(src)), to_top = node_is_toptier(folio_nid(dst));
 	long pages = folio_nr_pages(src);
-	struct kmigrated *k;
 
 	if (folio_test_hugetlb(src))
 		return;
@@ -198,9 +124,6 @@ void __pghot_folio_moved(struct folio *dst, struct folio *src)
 	/* Reclaim and compaction that an allocation of kmigrated's starts count their own. */
 	if (!is_kmigrated(current) || current->flags & PF_MEMALLOC)
 		return;
-	k = kthread_data(current);
-	if (k->exchanging && !k->trial.ended)
-		kmigrated_sample_moved(to_top ? &k->trial.came : &k->trial.went, dst);
 	/* As NUMA balancing counts what it promotes, and reclaim what it demotes. */
 	count_vm_events(to_top ? PGHOT_PROMOTED : PGHOT_DEMOTED, pages);
 	rcu_read_lock();

@@ -28,8 +28,6 @@
  */
 enum pghot_stat {
 	PGHOT_EXCHANGED = PGHOT_SRC_MAX,	/* pages that changed places with others */
-	PGHOT_TRIALS,		/* how often some of them were looked at later */
-	PGHOT_TRIALS_LOST,	/* and those that came up were not used more */
 	PGHOT_BOUNCED,		/* pages promoted again after a wasted promotion */
 	PGHOT_FAILED_PINNED,	/* pinned for DMA */
 	PGHOT_FAILED_OWNER,	/* their owners may use no node of the top tier */

@@ -126,8 +126,6 @@ static int pghot_status_show(struct seq_file *file, void *unused)
 		[PGHOT_HWHINT] = "recorded_hwhints",
 		[PGHOT_PGTSCAN] = "recorded_pgtscans",
 		[PGHOT_EXCHANGED] = "exchanged",
-		[PGHOT_TRIALS] = "trials",
-		[PGHOT_TRIALS_LOST] = "trials_lost",
 		[PGHOT_BOUNCED] = "bounced",
 		[PGHOT_FAILED_PINNED] = "failed_pinned",
 		[PGHOT_FAILED_OWNER] = "failed_owner",
