@@ -466,7 +466,7 @@ static int kmigrated_target_nid(struct kmigrated *k, struct folio *folio)
  * Whether the last access to a folio is as recent as the pace of a node asks for: a later one than
  * the begin of the round, as sources go on meanwhile.
  */
-static bool kmigrated_is_recent(const struct folio *folio, int nid)
+static bool kmigrated_is_recent(struct folio *folio, int nid)
 {
 	struct kmigrated_target *target = &kmigrated_top.targets[nid];
 
@@ -474,7 +474,7 @@ static bool kmigrated_is_recent(const struct folio *folio, int nid)
 					    max(READ_ONCE(target->recent_ms), KMIGRATED_RECENT_MS);
 }
 
-static bool kmigrated_is_recent_anywhere(const struct folio *folio)
+static bool kmigrated_is_recent_anywhere(struct folio *folio)
 {
 	int nid;
 
