@@ -10,7 +10,6 @@
 #include "clock.h"
 #include "content.h"
 #include "files.h"
-#include "filler.h"
 #include "memory.h"
 #include "nodes.h"
 #include "pghot.h"
@@ -45,11 +44,55 @@ static int top_node(int n)
 	return node_at(1 - n);
 }
 
+/* What fills a node and is then left alone: each page has its number in it. */
+struct filler {
+	unsigned char *at;
+	size_t bytes;
+};
+
+/* Takes what a node has above its reserve. Returns whether that was little. */
+static bool fill_more(struct filler *filler, int node)
+{
+	long long free = node_free_bytes(node) - node_reserve_bytes(node);
+	size_t begin = filler->bytes, end = begin;
+
+	if (free > 0)
+		end += free / page_bytes() * page_bytes();
+	memory_policy(MPOL_BIND, node);
+	for (; filler->bytes < end; filler->bytes += page_bytes())
+		*(size_t *)(filler->at + filler->bytes) = filler->bytes;
+	memory_policy(MPOL_DEFAULT, 0);
+	return end - begin < HUGE_BYTES / 4;
+}
+
+/*
+ * Leaves the first nodes so much that nothing is reclaimed, and no more. What others freed comes back
+ * late, on either node: CPUs keep it to themselves for some seconds.
+ */
 static void fill(struct filler *fillers, int nodes)
 {
-	const int tops[2] = { top_node(0), top_node(1) };
+	int quiet = 0;
 
-	filler_make(fillers, tops, nodes);
+	for (int n = 0; n < nodes; n++)
+		fillers[n] = (struct filler) { map_anonymous(node_bytes(top_node(n)), false), 0 };
+	while (quiet < 4) {
+		quiet++;
+		for (int n = 0; n < nodes; n++)
+			if (!fill_more(&fillers[n], top_node(n)))
+				quiet = 0;
+		usleep(500000);
+	}
+	for (int n = 0; n < nodes; n++)
+		pages_settle(fillers[n].at);
+}
+
+static size_t filler_wrong(const struct filler *filler)
+{
+	size_t wrong = 0;
+
+	for (size_t offset = 0; offset < filler->bytes; offset += page_bytes())
+		wrong += *(size_t *)(filler->at + offset) != offset;
+	return wrong;
 }
 
 static size_t on(const struct content *content, int node)
@@ -126,7 +169,7 @@ static void test_other_node(bool huge)
 	       "other node: contents");
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
-	filler_drop(&filler);
+	munmap(filler.at, node_bytes(top_node(0)));
 }
 
 /* The hot pages may use one node of the top tier, which is full, while the other one is free. */
@@ -152,7 +195,7 @@ static void test_one_node(void)
 	       "one node: contents");
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
-	filler_drop(&filler);
+	munmap(filler.at, node_bytes(top_node(0)));
 }
 
 static void test_bound(void)
@@ -321,7 +364,7 @@ static void test_protected(const char *lru, const char *enabled)
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
 	for (int n = 0; n < 2; n++)
-		filler_drop(&fillers[n]);
+		munmap(fillers[n].at, node_bytes(top_node(n)));
 }
 
 /* Pages of a node that neither programs nor files have: the kernel's own. */
@@ -436,7 +479,7 @@ static void test_full(enum pghot_source source)
 	pghot_memory_drop(hot);
 	pghot_memory_drop(busy);
 	for (int n = 0; n < 2; n++)
-		filler_drop(&fillers[n]);
+		munmap(fillers[n].at, node_bytes(top_node(n)));
 }
 
 /*
@@ -466,7 +509,7 @@ static bool touched_once(void)
 	       "touched once: contents");
 	pghot_memory_drop(hot);
 	for (int n = 0; n < 2; n++)
-		filler_drop(&fillers[n]);
+		munmap(fillers[n].at, node_bytes(top_node(n)));
 	return came >= PAGES * 9 / 10 && ms < 1000;
 }
 

@@ -116,8 +116,8 @@ static void test_counters(void)
 	};
 	static const char *const lines[] = {
 		"recorded_hintfaults", "recorded_hwhints", "recorded_pgtscans", "exchanged",
-		"bounced", "failed_pinned", "failed_owner",
-		"failed_off_lru", "failed_no_block", "failed_busy", "scanned_ptes", "scan_us", "wakeups", "record_bytes",
+		"bounced", "failed_pinned", "failed_owner", "failed_off_lru", "failed_no_block",
+		"failed_busy", "scanned_ptes", "scan_us", "wakeups", "record_bytes",
 	};
 
 	for (unsigned int n = 0; n < ARRAY_SIZE(names); n++)

@@ -14,7 +14,7 @@ fn status_shows_hot_page_tracking() {
     let shown = stdout(&kernel(root.path(), "status"));
     has(
         &shown,
-        "pgtscan | 3000 | 256 KiB | freq_threshold | exchanged | pgpromote_success | 77",
+        "pgtscan | promote_freq_window_ms | 3000 | 256 KiB | freq_threshold | exchanged | pgpromote_success | 77",
     );
     for part in ["pghot_refused_pace", "nr_free", "bounced"] {
         assert!(!shown.contains(part), "{part}: {shown}");
