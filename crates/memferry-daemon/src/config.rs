@@ -35,7 +35,7 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourceChoice {
-    /// pghot, else DAMON, else perf where the PMU samples addresses, else NUMA balancing.
+    /// pghot, else DAMON, else perf where the PMU samples addresses.
     #[default]
     Auto,
     /// DAMON's sysfs.

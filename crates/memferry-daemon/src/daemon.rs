@@ -160,6 +160,10 @@ impl Daemon {
     ) -> Result<Self, DaemonError> {
         let acts = options.may_act() && config.act;
         let (source, why) = source::choose(&config, &machine, &mut knobs, acts)?;
+        if options.once && source.is_absent() {
+            let source_name = "damon";
+            return Err(DaemonError::NoSource { source_name, why });
+        }
         let shared = Shared::default();
         if let Some(listen) = &config.metrics {
             let at = metrics::serve(listen, Arc::clone(&shared))?;
@@ -325,14 +329,34 @@ impl Daemon {
         self.looks.retain(|process, _| there.contains(process));
         let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
         self.reclaimed.retain(|cgroup, _| is_there(cgroup));
+        if self.source.is_absent() {
+            self.look_for_source();
+        }
         self.watch();
     }
 
+    /// Takes the source that the configuration wants, if it can be had by now.
+    fn look_for_source(&mut self) {
+        let acts = self.acts();
+        match source::choose(&self.config, &self.machine, &mut self.knobs, acts) {
+            Ok((source, why)) => {
+                if !source.is_absent() {
+                    tracing::info!(source = source.name(), why, "the source");
+                }
+                (self.source, self.why) = (source, why);
+            }
+            Err(error) => self.trouble(&error.to_string()),
+        }
+    }
+
     fn watch(&mut self) {
-        let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
+        let there = members::by_turns(&self.members);
         match self.source.watch(&mut self.knobs, &there) {
             Ok(watched) => self.watched = watched,
-            Err(error) => self.trouble(&error.to_string()),
+            Err(error) => {
+                self.watched = 0;
+                self.trouble(&error.to_string());
+            }
         }
     }
 

@@ -47,8 +47,7 @@ impl Fake {
 }
 
 const RECLAIM: &str = "sys/fs/cgroup/a/memory.reclaim";
-const CONFIG: &str =
-    "act = true\n[[group]]\nname = \"all\"\nprocesses = [\"p20\"]\nlimit = \"32M\"\n";
+const CONFIG: &str = "act = true\nsource = \"numa-balancing\"\n[[group]]\nname = \"all\"\nprocesses = [\"p20\"]\nlimit = \"32M\"\n";
 
 fn machine(config: &str) -> (tempfile::TempDir, Options, Fake, Daemon) {
     let root = tree();
@@ -207,7 +206,7 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
     assert_eq!(daemon.config, before);
     assert!(daemon.refused.as_ref().unwrap().contains("memferry.toml:2"));
     // A source that cannot be had is not taken either.
-    configure(&mut daemon, &format!("source = \"damon\"\n{CONFIG}"));
+    configure(&mut daemon, &CONFIG.replace("numa-balancing", "damon"));
     assert_eq!(
         (&daemon.config, daemon.source.name()),
         (&before, "numa-balancing")
@@ -220,13 +219,35 @@ fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
 }
 
 #[test]
+fn damon_is_taken_once_somebody_else_leaves_it() {
+    let (root, _, fake, mut daemon) = machine(CONFIG);
+    crate::source::tests::taken_damon(root.path(), true);
+    configure(&mut daemon, &CONFIG.replace("numa-balancing", "auto"));
+    assert_eq!(settings(root.path()), ["1", "65536", "false"]);
+    daemon.round();
+    // Only the limit moves anything.
+    assert_eq!((daemon.source.name(), fake.top(20)), ("none", CHUNKS / 2));
+    assert!(daemon.why.contains("somebody else"), "{}", daemon.why);
+    daemon.find();
+    assert_eq!(daemon.source.name(), "none");
+    crate::source::tests::taken_damon(root.path(), false);
+    daemon.find();
+    assert_eq!((daemon.source.name(), daemon.watched), ("damon", 1));
+    daemon.end().unwrap();
+}
+
+#[test]
 fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
     let folder = tempfile::tempdir().unwrap();
     let group = |name: &str| {
         let file = folder.path().join(name);
         format!("[[group]]\nname = {name:?}\ncgroup_names_file = {file:?}\n")
     };
-    let (_root, _, _, mut daemon) = machine(&(group("broken") + &group("pods")));
+    let (_root, _, _, mut daemon) = machine(&format!(
+        "source = \"numa-balancing\"\n{}{}",
+        group("broken"),
+        group("pods")
+    ));
     daemon.round();
     assert!(daemon.members.is_empty() && daemon.trouble.is_none());
     put(folder.path(), "broken/is", "a folder");

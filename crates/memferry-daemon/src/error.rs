@@ -82,6 +82,12 @@ impl DaemonError {
             Self::Taken { .. } => {
                 "end it first: `systemctl stop memferry` ends a daemon; `memferry kernel status` shows what benchmarks left behind"
             }
+            Self::NoSource {
+                source_name: "auto",
+                ..
+            } => {
+                "boot a kernel with CONFIG_DAMON_SYSFS, as Debian's is; or, if the kernel may move pages of the whole host, set source = \"numa-balancing\""
+            }
             Self::NoSource { .. } => {
                 "set source = \"auto\" to take what there is, or free the named one"
             }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which processes belong to which group, from /proc below a root folder. A process is of the first group that takes it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -50,6 +50,19 @@ pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Me
         .collect();
     members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
     members
+}
+
+/// Each group's first process, then each one's second, and so on, so that a source that looks at some has some of each group.
+pub fn by_turns(members: &[Member]) -> Vec<ProcessId> {
+    let mut counts = BTreeMap::<usize, usize>::new();
+    let turn = |member: &Member| {
+        let count = counts.entry(member.group).or_default();
+        *count += 1;
+        (*count, member.process)
+    };
+    let mut turns: Vec<(usize, ProcessId)> = members.iter().map(turn).collect();
+    turns.sort_by_key(|(count, _)| *count);
+    turns.into_iter().map(|(_, process)| process).collect()
 }
 
 fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {

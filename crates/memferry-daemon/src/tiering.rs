@@ -27,6 +27,10 @@ const LATE_ROUNDS: u32 = 3;
 const PAY_ROUNDS: u32 = 50;
 /// Rounds for which a chunk stays where it was put, unless a limit wants it elsewhere: 2 s.
 const STAY_ROUNDS: u32 = 10;
+/// Reports on a chunk before it may count as idle: 5 s. A first report also sees nothing of memory that is rarely used.
+const KNOWN_REPORTS: u32 = 25;
+/// Reports without use after which memory makes room for new memory: 60 s, if all report on it.
+const IDLE_REPORTS: u32 = 300;
 /// A chunk that would not move is left alone for so many rounds, 2 s, then for twice as many, at most 2^8 times.
 const LEAVE_ALONE: u32 = 10;
 /// By so many heats the chunk that goes up is hotter than the one that makes room for it: frequencies are counted with chances,
@@ -95,18 +99,33 @@ struct Chunk {
     seen: u8,
     /// Accesses of this round, by bytes: samples times bytes.
     weight: u64,
-    /// Round of its last promotion or demotion by us, if its use afterwards is not judged yet.
+    /// Reports on its process until its last promotion or demotion by us, if its use afterwards is not judged yet.
     judged: Option<(u32, Way)>,
     moved: u32,
+    /// Reports on its process until the chunk was found, and until it was found or last seen in use.
+    since: u32,
+    used: u32,
     /// Left alone until this round, since it would not move so many times in a row.
     refused: (u32, u32),
 }
 
+/// A process. Its records age by reports, not by rounds: while no source looks at it, nothing of it becomes idle.
 #[derive(Debug)]
 struct Space {
     group: usize,
     chunks: Vec<Chunk>,
     records: Vec<u32>,
+    /// Reports so far.
+    reports: u32,
+    /// Whether one came in this round.
+    is_reported: bool,
+}
+
+impl Space {
+    /// Milliseconds of its clock.
+    fn now(&self) -> u32 {
+        self.reports.wrapping_mul(ROUND_MS)
+    }
 }
 
 /// What a tenant had done for it, since the daemon began.
@@ -207,8 +226,10 @@ impl Tiering {
 
     /// Where a process's pages lie now, ascending. What is known of its chunks is kept.
     pub fn place(&mut self, process: ProcessId, group: usize, places: &[Placed]) {
-        let is_new = !self.spaces.contains_key(&process);
         let old = self.spaces.remove(&process);
+        let (reports, is_reported) = old
+            .as_ref()
+            .map_or((0, false), |old| (old.reports, old.is_reported));
         let (mut chunks, mut records) = (Vec::new(), Vec::new());
         for place in places.iter().filter(|place| place.resident > 0) {
             let known = old.as_ref().and_then(|old| {
@@ -219,10 +240,15 @@ impl Tiering {
                 Some((old.chunks[at], old.records[at]))
             });
             // What a process brings along is not new memory.
-            if known.is_none() && !is_new {
+            if known.is_none() && old.is_some() {
                 self.born += place.resident;
             }
-            let (chunk, record) = known.unwrap_or_default();
+            let found = Chunk {
+                since: reports,
+                used: reports,
+                ..Chunk::default()
+            };
+            let (chunk, record) = known.unwrap_or((found, 0));
             chunks.push(Chunk {
                 place: *place,
                 ..chunk
@@ -235,6 +261,8 @@ impl Tiering {
                 group,
                 chunks,
                 records,
+                reports,
+                is_reported,
             },
         );
     }
@@ -244,11 +272,16 @@ impl Tiering {
         self.spaces.retain(|process, _| is_there(*process));
     }
 
-    /// Notes a report on a process; one per round.
+    /// Notes a report on a process; one per round, also if nothing of it was in use. Memory of a process without one stays where it is,
+    /// unless a limit wants it to go.
     pub fn seen(&mut self, process: ProcessId, report: &[Seen]) {
         let Some(space) = self.spaces.get_mut(&process) else {
             return;
         };
+        if !space.is_reported {
+            space.is_reported = true;
+            space.reports += 1;
+        }
         for seen in report
             .iter()
             .filter(|seen| seen.accesses > 0 && seen.of > 0)
@@ -271,15 +304,15 @@ impl Tiering {
     /// Ages what is known, and chooses what moves. `claims` are the tenants' protections, limits and weights.
     pub fn decide(&mut self, claims: &[Tenant], room: &Room) -> Vec<Move> {
         self.number += 1;
-        let now = self.number.wrapping_mul(ROUND_MS);
-        self.count(now);
+        self.count();
         self.judge(room.waste);
-        let sweep = Sweep {
-            now,
-            last: now.wrapping_sub(ROUND_MS),
-            number: self.number,
-        };
-        for space in self.spaces.values_mut() {
+        for space in self.spaces.values_mut().filter(|of| of.is_reported) {
+            let now = space.now();
+            let sweep = Sweep {
+                now,
+                last: now.wrapping_sub(ROUND_MS),
+                number: space.reports,
+            };
             u32::sweep(
                 &mut space.records,
                 &self.policy,
@@ -309,7 +342,11 @@ impl Tiering {
         }
         let budget = self.waste.of(room.budget);
         let born = std::mem::take(&mut self.born);
-        Round::new(self, now, room, budget).run(born, room.kernel_moves)
+        let moves = Round::new(self, room, budget).run(born, room.kernel_moves);
+        for space in self.spaces.values_mut() {
+            space.is_reported = false;
+        }
+        moves
     }
 
     /// Tells what became of a move.
@@ -352,11 +389,11 @@ impl Tiering {
             }
         }
         chunk.moved = number;
-        chunk.judged = Some((number, of.way));
+        chunk.judged = Some((space.reports, of.way));
     }
 
     /// Takes the round's reports into the records, and counts what tenants have.
-    fn count(&mut self, now: u32) {
+    fn count(&mut self) {
         for account in &mut self.accounts {
             account.tenant = Tenant::default();
             account.hot = 0;
@@ -364,9 +401,19 @@ impl Tiering {
         let mut thrashed = vec![false; self.accounts.len()];
         for space in self.spaces.values_mut() {
             let account = &mut self.accounts[space.group];
+            let now = space.now();
             for (chunk, record) in space.chunks.iter_mut().zip(&mut space.records) {
                 account.tenant.resident += chunk.place.resident;
                 account.tenant.used += chunk.place.top;
+                if !space.is_reported {
+                    // As the last report had it.
+                    account.hot += if chunk.seen > 0 {
+                        chunk.place.resident
+                    } else {
+                        0
+                    };
+                    continue;
+                }
                 self.random = self
                     .random
                     .wrapping_mul(1_664_525)
@@ -381,6 +428,7 @@ impl Tiering {
                     0
                 };
                 if in_use {
+                    chunk.used = space.reports;
                     account.hot += chunk.place.resident;
                     let access = Access {
                         weight: weight as u32,
@@ -389,7 +437,7 @@ impl Tiering {
                     };
                     *record = record.accessed(&self.policy, &access);
                 }
-                let age = |since: u32| self.number - since;
+                let age = |since: u32| space.reports - since;
                 match chunk.judged {
                     Some((since, _)) if age(since) <= LATE_ROUNDS => {}
                     Some((since, Way::Up)) if in_use || age(since) > PAY_ROUNDS => {
@@ -447,6 +495,8 @@ struct Candidate {
     group: usize,
     /// Bytes that would move.
     bytes: u64,
+    /// Without use for so long that new memory may have its place.
+    is_idle: bool,
 }
 
 /// The choice of one round.
@@ -460,6 +510,8 @@ struct Round<'a> {
     /// The coldest last, and the hottest last.
     cold: Vec<Candidate>,
     hot: Vec<Candidate>,
+    /// Of which too little is known to call it cold: it goes down for a limit alone.
+    unknown: Vec<Candidate>,
     top: Histogram,
     lower: Histogram,
     least: u32,
@@ -467,12 +519,13 @@ struct Round<'a> {
 }
 
 impl<'a> Round<'a> {
-    fn new(of: &'a mut Tiering, now: u32, room: &Room, budget: u64) -> Self {
+    fn new(of: &'a mut Tiering, room: &Room, budget: u64) -> Self {
         let policy = of.policy;
-        let (mut cold, mut hot) = (Vec::new(), Vec::new());
+        let (mut cold, mut hot, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let (mut top, mut lower) = (Histogram::default(), Histogram::default());
         let threshold = policy.params().threshold;
         for (process, space) in &of.spaces {
+            let now = space.now();
             let candidates = space.chunks.iter().zip(&space.records);
             for (chunk, record) in candidates {
                 let view = record.view(now);
@@ -483,14 +536,22 @@ impl<'a> Round<'a> {
                     number: place.number,
                     group: space.group,
                     bytes,
+                    is_idle: space.reports - chunk.used >= IDLE_REPORTS,
                 };
                 let may_move = chunk.refused.0 <= of.number
                     && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
+                let is_known = space.is_reported && space.reports - chunk.since >= KNOWN_REPORTS;
                 if place.top > 0 && may_move {
-                    u32::count(&[*record], now, &mut top);
-                    cold.push(candidate(place.top));
+                    if is_known {
+                        u32::count(&[*record], now, &mut top);
+                        cold.push(candidate(place.top));
+                    } else {
+                        unknown.push(candidate(place.top));
+                    }
                 }
-                let is_ready = u32::from(view.freq) >= threshold && chunk.seen >= room.reports;
+                let is_ready = space.is_reported
+                    && u32::from(view.freq) >= threshold
+                    && chunk.seen >= room.reports;
                 if place.top < place.resident && may_move && is_ready {
                     u32::count(&[*record], now, &mut lower);
                     hot.push(candidate(place.resident - place.top));
@@ -498,6 +559,7 @@ impl<'a> Round<'a> {
             }
         }
         cold.sort_by_key(|of| Reverse(of.heat));
+        unknown.sort_by_key(|of| Reverse(of.heat));
         hot.sort_by_key(|of| of.heat);
         let allowed = of
             .accounts
@@ -514,6 +576,7 @@ impl<'a> Round<'a> {
             used,
             cold,
             hot,
+            unknown,
             top,
             lower,
             least,
@@ -584,6 +647,10 @@ impl<'a> Round<'a> {
             |round: &Self, group: usize| round.used[group] > round.account(group).tenant.limit;
         if (0..self.used.len()).any(|group| is_above(self, group)) {
             self.send_down(|round, of| is_above(round, of.group));
+            // What is known to be cold went first.
+            std::mem::swap(&mut self.cold, &mut self.unknown);
+            self.send_down(|round, of| is_above(round, of.group));
+            std::mem::swap(&mut self.cold, &mut self.unknown);
         }
     }
 
@@ -601,7 +668,7 @@ impl<'a> Round<'a> {
                 break;
             }
             self.send_down(|round, of| {
-                let goes = short > 0 && round.is_spare(of, above_share);
+                let goes = short > 0 && of.is_idle && round.is_spare(of, above_share);
                 short = short.saturating_sub(if goes { of.bytes } else { 0 });
                 goes
             });

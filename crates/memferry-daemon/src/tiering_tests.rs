@@ -139,8 +139,130 @@ fn a_full_tier_exchanges_idle_for_hot() {
     let mut machine = Machine::new(32, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
     machine.give(0, 0..32, true, 0);
     machine.give(1, 0..32, false, 900);
-    machine.rounds(20);
+    machine.rounds(20 + KNOWN_REPORTS as usize);
     assert_eq!((machine.used(0), machine.used(1)), (0, 32 * CHUNK_BYTES));
+}
+
+/// Two processes of one tenant fill the top tier and idle; reports come of the first one alone.
+fn blind_on_one() -> (Tiering, [Placed; 32]) {
+    let mut tiering = Tiering::new(2);
+    let placed = |number, top| Placed {
+        number,
+        resident: CHUNK_BYTES,
+        top,
+    };
+    let top: [Placed; 32] = std::array::from_fn(|number| placed(number, CHUNK_BYTES));
+    let below: [Placed; 32] = std::array::from_fn(|number| placed(number, 0));
+    [(0, 0, &top), (1, 0, &top), (2, 1, &below)]
+        .into_iter()
+        .for_each(|(number, group, places)| tiering.place(process(number), group, places));
+    (tiering, top)
+}
+
+fn claim(limit: u64) -> Tenant {
+    Tenant {
+        limit,
+        weight: 100,
+        ..Tenant::default()
+    }
+}
+
+#[test]
+fn memory_that_no_source_looks_at_stays() {
+    let (mut tiering, _) = blind_on_one();
+    let hot = Seen {
+        range: 0..32 * CHUNK,
+        accesses: 20,
+        of: 20,
+    };
+    let mut gone = Vec::new();
+    let mut came = 0;
+    for _ in 0..400 {
+        tiering.seen(process(0), &[]);
+        tiering.seen(process(2), std::slice::from_ref(&hot));
+        // New memory wants room, too.
+        tiering.born = 4 * CHUNK_BYTES;
+        let claims = [claim(u64::MAX), claim(u64::MAX)];
+        for of in tiering.decide(&claims, &room(0, 32 * CHUNK_BYTES)) {
+            match of.way {
+                Way::Up => came += 1,
+                Way::Down => gone.push(of.process),
+            }
+            tiering.done(&of, of.bytes, 0);
+        }
+    }
+    assert_eq!((gone.len(), came), (32, 32));
+    assert!(gone.iter().all(|of| *of == process(0)));
+    // A limit holds for all of it.
+    let moves = tiering.decide(&[claim(8 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
+    assert_eq!(moves.len(), 24);
+    assert!(moves.iter().all(|of| of.process == process(1)));
+}
+
+#[test]
+fn of_a_limited_tenant_what_is_known_to_idle_goes_first() {
+    let (mut tiering, _) = blind_on_one();
+    for _ in 0..KNOWN_REPORTS {
+        tiering.seen(process(0), &[]);
+        tiering.decide(&[claim(u64::MAX); 2], &room(0, 0));
+    }
+    tiering.seen(process(0), &[]);
+    let moves = tiering.decide(&[claim(40 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
+    assert_eq!(moves.len(), 24);
+    assert!(moves.iter().all(|of| of.process == process(0)));
+}
+
+/// Without reports nothing becomes older, so what was hot before is so when they come again.
+#[test]
+fn a_source_that_pauses_makes_nothing_idle() {
+    let mut machine = Machine::new(32, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..32, true, 900);
+    machine.give(1, 0..32, false, 900);
+    machine.rounds(60);
+    let (moves, heat) = (machine.moves, machine.tiering.accounts()[0].hot);
+    for _ in 0..3000 {
+        let chosen = machine
+            .tiering
+            .decide(&machine.claims, &room(0, machine.budget));
+        assert_eq!(chosen, []);
+    }
+    assert_eq!(machine.tiering.accounts()[0].hot, heat);
+    machine.rounds(20);
+    assert!(
+        machine.moves - moves <= 4,
+        "{} moves",
+        machine.moves - moves
+    );
+}
+
+/// New memory takes the place of what idled for a minute, not of what was in use since.
+#[test]
+fn room_for_new_memory_is_made_by_what_idled_for_a_minute() {
+    let mut machine = Machine::new(64, &[(0, u64::MAX, 100)]);
+    machine.give(0, 0..32, true, 0);
+    machine.give(0, 32..64, true, 0);
+    let mut gone = 0;
+    for round in 0..2 * IDLE_REPORTS {
+        // The second half is used every half minute.
+        let used = if round % (IDLE_REPORTS / 2) == 0 {
+            1000
+        } else {
+            0
+        };
+        machine
+            .chunks
+            .range_mut((0, 32)..)
+            .for_each(|(_, of)| of.1 = used);
+        machine.tiering.born = 4 * CHUNK_BYTES;
+        machine.rounds(1);
+        gone = machine.chunks.values().filter(|(top, _)| !top).count();
+        if round + 1 < IDLE_REPORTS {
+            assert_eq!(gone, 0, "{round}");
+        }
+    }
+    let of_second = machine.chunks.range((0, 32)..).filter(|(_, (top, _))| !top);
+    assert!(gone > 0);
+    assert_eq!(of_second.count(), 0);
 }
 
 #[test]
@@ -269,7 +391,7 @@ fn own_idle_memory_makes_room_before_what_another_tenant_uses() {
     machine.give(1, 0..1, false, 1000);
     machine.give(1, 1..10, true, 0);
     machine.give(2, 0..24, false, 1000);
-    machine.rounds(20);
+    machine.rounds(20 + KNOWN_REPORTS as usize);
     let moves = machine.moves;
     machine.rounds(60);
     assert_eq!(machine.moves - moves, 0);

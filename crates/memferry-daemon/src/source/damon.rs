@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! DAMON through sysfs: one kdamond that watches the address spaces of processes. It names their regions at its
-//! [tracepoint](super::aggregated); where that cannot be had, by a scheme for each process that does nothing else.
+//! DAMON through sysfs: a kdamond that watches the address spaces of the first processes, and one for the others in turn. They name
+//! regions at their [tracepoint](super::aggregated); where that cannot be had, by a scheme for each process that does nothing else.
 //!
-//! The kdamond is the daemon's own, or there is none: writing `nr_kdamonds` would remove those of others.
+//! The kdamonds are the daemon's own, or there are none: writing `nr_kdamonds` would remove those of others.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
@@ -35,19 +36,33 @@ const REGIONS: [usize; 2] = [32, 512];
 /// So many of the most regions are one of the least, which bound how large one is: what is hot of a larger one is rarely sampled, and takes
 /// idle neighbours along.
 const LEAST_PART: usize = 5;
-/// Processes that are watched at most: each begins with as many regions as all have at least.
+/// Processes that a kdamond watches at most: each begins with as many regions as all have at least.
 const PROCESSES: usize = 32;
+/// A process that is watched stays so until it is that far beyond the first [`PROCESSES`]: a new set begins without knowledge.
+const SLACK: usize = 8;
+/// Times that [`Source::watch`] is called in a minute, less one: within those each process has its turn.
+const TURNS: usize = 11;
 
 /// DAMON as a source.
 #[derive(Debug)]
 pub(super) struct Damon {
+    /// What names the regions, unless schemes do.
+    tracepoint: Option<Tracepoint>,
+    /// Of the first processes, and of the others in turn.
+    kdamonds: [Kdamond; 2],
+    /// The turn of each of the others.
+    turns: BTreeMap<ProcessId, u64>,
+    turn: u64,
+}
+
+#[derive(Debug, Default)]
+struct Kdamond {
+    number: usize,
     watched: Vec<ProcessId>,
     /// Regions at most.
     regions: usize,
-    /// What names the regions, unless schemes do.
-    tracepoint: Option<Tracepoint>,
     aggregated: Option<Aggregated>,
-    /// Number of the kdamond that was begun last.
+    /// Number of the thread that was begun last.
     own: Option<u32>,
     /// CPU seconds of those before it.
     spent: f64,
@@ -88,18 +103,25 @@ pub fn absence(root: &Path) -> Option<String> {
     }
 }
 
+/// Whether it is there, and somebody else has it.
+pub(super) fn is_taken(root: &Path) -> bool {
+    foreign(root).is_some()
+}
+
 impl Damon {
-    /// Takes a kdamond, which watches nothing yet.
+    /// Takes the kdamonds, which watch nothing yet.
     pub(super) fn new(knobs: &mut Knobs) -> Result<Self, DaemonError> {
-        Self::take(knobs)?;
-        let mut damon = Self {
-            own: None,
-            spent: 0.0,
-            watched: Vec::new(),
-            regions: 0,
-            tracepoint: None,
-            aggregated: None,
+        let kdamond = |number| Kdamond {
+            number,
+            ..Kdamond::default()
         };
+        let mut damon = Self {
+            tracepoint: None,
+            kdamonds: [kdamond(0), kdamond(1)],
+            turns: BTreeMap::new(),
+            turn: 0,
+        };
+        damon.take(knobs)?;
         // Another tree's number would be some tracepoint of this kernel.
         if knobs.root() == Path::new("/") {
             damon.tracepoint = Tracepoint::read(knobs.root()).map_err(without).ok();
@@ -107,42 +129,109 @@ impl Damon {
         Ok(damon)
     }
 
-    /// Has a kdamond set up that is off. Whoever had DAMON meanwhile may have left another number of them.
-    fn take(knobs: &mut Knobs) -> Result<(), DaemonError> {
-        let count = format!("{KDAMONDS}/nr_kdamonds");
+    /// Has kdamonds set up that are off. Whoever had DAMON meanwhile may have left another number of them.
+    fn take(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
+        let (count, ours) = (
+            format!("{KDAMONDS}/nr_kdamonds"),
+            self.kdamonds.len().to_string(),
+        );
         knobs.keep(&count, "0")?;
-        knobs.write(&count, "1")
+        if knobs.read(&count).as_deref() == Some(&*ours) {
+            return Ok(());
+        }
+        knobs.write(&count, &ours)
     }
 
-    /// Whether a kdamond runs, and it is the daemon's. While none of its processes is there, somebody else may begin one.
+    /// Of all but the first processes, those whose turn is next.
+    fn next_in_turn(&mut self, others: &[ProcessId]) -> Vec<ProcessId> {
+        self.turns.retain(|process, _| others.contains(process));
+        self.turn += 1;
+        let count = others.len().div_ceil(TURNS).min(PROCESSES);
+        let mut next = others.to_vec();
+        next.sort_by_key(|process| self.turns.get(process).copied());
+        next.truncate(count);
+        let turns = next.iter().map(|process| (*process, self.turn));
+        self.turns.extend(turns);
+        next
+    }
+
+    /// Lets a kdamond watch these processes.
+    fn set(
+        &mut self,
+        knobs: &mut Knobs,
+        number: usize,
+        mut wanted: Vec<ProcessId>,
+    ) -> Result<(), DaemonError> {
+        wanted.sort_unstable();
+        let kdamond = &self.kdamonds[number];
+        let is_on = kdamond.is_on(knobs);
+        let regions = regions_for(knobs, &wanted);
+        let suits = (regions..=2 * regions).contains(&kdamond.regions);
+        if wanted == kdamond.watched && (is_on && suits || wanted.is_empty()) {
+            return Ok(());
+        }
+        if is_on {
+            self.kdamonds[number].end(knobs)?;
+        } else if kdamond.own.is_some() && !kdamond.watched.is_empty() {
+            tracing::info!(
+                kdamond = number,
+                "it had ended, as with the last of its processes: it is begun again"
+            );
+        }
+        let kdamond = &mut self.kdamonds[number];
+        kdamond.watched = wanted;
+        kdamond.regions = regions;
+        kdamond.aggregated = None;
+        if kdamond.watched.is_empty() {
+            return Ok(());
+        }
+        self.take(knobs)?;
+        let kdamond = &mut self.kdamonds[number];
+        kdamond.begin(knobs, self.tracepoint.is_some())?;
+        let Some(tracepoint) = &self.tracepoint else {
+            return Ok(());
+        };
+        if let Err(error) = kdamond.listen(tracepoint) {
+            without(rights::explain(knobs.root(), error, &[rights::SAMPLE]));
+            self.tracepoint = None;
+            kdamond.end(knobs)?;
+            kdamond.begin(knobs, false)?;
+        }
+        Ok(())
+    }
+}
+
+impl Kdamond {
+    fn folder(&self) -> String {
+        format!("{KDAMONDS}/{}", self.number)
+    }
+
+    /// The number of the thread, if one runs.
+    fn pid(&self, knobs: &Knobs) -> Option<u32> {
+        knobs.read(&format!("{}/pid", self.folder()))?.parse().ok()
+    }
+
+    /// Whether one runs, and it is the daemon's. While none of its processes is there, somebody else may begin one.
     fn is_on(&self, knobs: &Knobs) -> bool {
-        Self::any_is_on(knobs) && kdamond(knobs) == self.own
+        self.any_is_on(knobs) && self.pid(knobs) == self.own
     }
 
-    fn any_is_on(knobs: &Knobs) -> bool {
+    fn any_is_on(&self, knobs: &Knobs) -> bool {
         // In between, the file of a tree for tests says what was written last.
         knobs
-            .read(&format!("{KDAMONDS}/0/state"))
+            .read(&format!("{}/state", self.folder()))
             .is_some_and(|state| state != "off")
     }
 
-    fn sample_us(&self) -> u32 {
-        match self.tracepoint {
-            Some(_) => SAMPLE_US,
-            None => SYSFS_SAMPLE_US,
-        }
-    }
-
-    fn begin(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
-        Self::take(knobs)?;
+    fn begin(&mut self, knobs: &mut Knobs, by_tracepoint: bool) -> Result<(), DaemonError> {
         let count = self.watched.len();
-        let schemes = if self.tracepoint.is_some() { 0 } else { count };
+        let schemes = if by_tracepoint { 0 } else { count };
         let mut setup = Setup::default();
         let context = setup.context(
-            0,
+            self.number,
             &Context {
                 operations: "vaddr",
-                intervals_us: [self.sample_us(), AGGREGATE_US, UPDATE_US],
+                intervals_us: [sample_us(by_tracepoint), AGGREGATE_US, UPDATE_US],
                 regions: [self.regions / LEAST_PART, self.regions],
                 targets: count,
                 schemes,
@@ -168,35 +257,73 @@ impl Damon {
                 knobs.write(file, text)?;
             }
         }
-        let state = format!("{KDAMONDS}/0/state");
+        let state = format!("{}/state", self.folder());
         knobs.keep(&state, "off")?;
         knobs.write(&state, "on")?;
-        self.own = kdamond(knobs);
+        self.own = self.pid(knobs);
         Ok(())
     }
 
-    /// Ends the kdamond; the next one's CPU time begins at nothing.
+    /// Ends it; the next one's CPU time begins at nothing.
     fn end(&mut self, knobs: &Knobs) -> Result<(), DaemonError> {
         self.spent = self.cpu_seconds(knobs).unwrap_or(self.spent);
-        knobs.write(&format!("{KDAMONDS}/0/state"), "off")
+        knobs.write(&format!("{}/state", self.folder()), "off")
     }
 
-    /// Listens to the kdamond that just began.
-    fn listen(&mut self, knobs: &mut Knobs) -> Result<(), DaemonError> {
-        let Some(tracepoint) = &self.tracepoint else {
-            return Ok(());
-        };
-        let kdamond = kdamond(knobs).ok_or_else(|| io::Error::other("the kdamond has no number"));
-        match kdamond.and_then(|of| Aggregated::open(tracepoint, of)) {
-            Ok(aggregated) => self.aggregated = Some(aggregated),
-            Err(error) => {
-                without(rights::explain(knobs.root(), error, &[rights::SAMPLE]));
-                self.tracepoint = None;
-                self.end(knobs)?;
-                self.begin(knobs)?;
-            }
-        }
+    /// Listens to the thread that just began.
+    fn listen(&mut self, tracepoint: &Tracepoint) -> io::Result<()> {
+        let pid = self
+            .own
+            .ok_or_else(|| io::Error::other("the kdamond has no number"))?;
+        self.aggregated = Some(Aggregated::open(tracepoint, pid)?);
         Ok(())
+    }
+
+    /// What it saw of each of its processes, for which it waits so long at most; nothing if it has ended.
+    fn report(
+        &mut self,
+        knobs: &Knobs,
+        patience: Duration,
+    ) -> Result<Vec<(ProcessId, Vec<Seen>)>, DaemonError> {
+        if self.watched.is_empty() || !self.is_on(knobs) {
+            return Ok(Vec::new());
+        }
+        let samples = AGGREGATE_US / sample_us(self.aggregated.is_some());
+        if let Some(aggregated) = &mut self.aggregated {
+            let report = aggregated.report(self.watched.len(), samples, patience);
+            let processes = self.watched.iter().copied();
+            return Ok(processes.zip(report).collect());
+        }
+        // The kernel answers when the regions are there; all processes may have ended meanwhile.
+        let state = format!("{}/state", self.folder());
+        if let Err(error) = knobs.write(&state, "update_schemes_tried_regions") {
+            return match self.is_on(knobs) {
+                true => Err(error),
+                false => Ok(Vec::new()),
+            };
+        }
+        let regions = |(index, process): (usize, &ProcessId)| {
+            let folder = format!("{}/contexts/0/schemes/{index}/tried_regions", self.folder());
+            (*process, regions(knobs, &folder, samples))
+        };
+        Ok(self.watched.iter().enumerate().map(regions).collect())
+    }
+
+    fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
+        let own = self.own?;
+        let now = self.pid(knobs).filter(|pid| *pid == own).and_then(|pid| {
+            let stat = knobs.read(&format!("proc/{pid}/stat"))?;
+            memferry_linux::process::cpu_seconds(&stat)
+        });
+        Some(self.spent + now.unwrap_or(0.0))
+    }
+}
+
+fn sample_us(by_tracepoint: bool) -> u32 {
+    if by_tracepoint {
+        SAMPLE_US
+    } else {
+        SYSFS_SAMPLE_US
     }
 }
 
@@ -207,75 +334,44 @@ fn without(error: io::Error) {
     );
 }
 
-/// The number of the thread, if one runs.
-fn kdamond(knobs: &Knobs) -> Option<u32> {
-    knobs.read(&format!("{KDAMONDS}/0/pid"))?.parse().ok()
-}
-
 impl Source for Damon {
     fn name(&self) -> &'static str {
         "damon"
     }
 
     fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
-        let mut wanted = processes[..processes.len().min(PROCESSES)].to_vec();
-        wanted.sort_unstable();
-        let is_on = self.is_on(knobs);
-        if !is_on && Self::any_is_on(knobs) {
+        let is_foreign = |of: &Kdamond| of.any_is_on(knobs) && !of.is_on(knobs);
+        if self.kdamonds.iter().any(is_foreign) {
             knobs.forget(KDAMONDS)?;
             let who = "another user of DAMON came".to_owned();
             return Err(DaemonError::Taken { who });
         }
-        let regions = regions_for(knobs, &wanted);
-        let suits = (regions..=2 * regions).contains(&self.regions);
-        if wanted == self.watched && (is_on && suits || wanted.is_empty()) {
-            return Ok(wanted.len());
-        }
-        if is_on {
-            self.end(knobs)?;
-        }
-        self.watched = wanted;
-        self.regions = regions;
-        self.aggregated = None;
-        if !self.watched.is_empty() {
-            self.begin(knobs)?;
-            self.listen(knobs)?;
-        }
-        Ok(self.watched.len())
+        let near = &processes[..processes.len().min(PROCESSES + SLACK)];
+        let stays = |process: &&ProcessId| self.kdamonds[0].watched.contains(process);
+        let (stay, come): (Vec<ProcessId>, Vec<ProcessId>) = near.iter().partition(stays);
+        let first: Vec<ProcessId> = stay.into_iter().chain(come).take(PROCESSES).collect();
+        let is_other = |process: &&ProcessId| !first.contains(process);
+        let others: Vec<ProcessId> = processes.iter().filter(is_other).copied().collect();
+        let others = self.next_in_turn(&others);
+        let count = first.len() + others.len();
+        self.set(knobs, 0, first)?;
+        self.set(knobs, 1, others)?;
+        Ok(count)
     }
 
     fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError> {
-        if self.watched.is_empty() || !self.is_on(knobs) {
-            return Ok(Report::Accesses(Vec::new()));
+        // Both report once in that time, together.
+        let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
+        let (began, mut seen) = (Instant::now(), Vec::new());
+        for kdamond in &mut self.kdamonds {
+            seen.extend(kdamond.report(knobs, patience.saturating_sub(began.elapsed()))?);
         }
-        let samples = AGGREGATE_US / self.sample_us();
-        if let Some(aggregated) = &mut self.aggregated {
-            let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
-            let report = aggregated.report(self.watched.len(), samples, patience);
-            let processes = self.watched.iter().copied();
-            return Ok(Report::Accesses(processes.zip(report).collect()));
-        }
-        // The kernel answers when the regions are there; all processes may have ended meanwhile.
-        let state = format!("{KDAMONDS}/0/state");
-        if let Err(error) = knobs.write(&state, "update_schemes_tried_regions") {
-            return match self.is_on(knobs) {
-                true => Err(error),
-                false => Ok(Report::Accesses(Vec::new())),
-            };
-        }
-        let regions = |(index, process): (usize, &ProcessId)| {
-            let folder = format!("{KDAMONDS}/0/contexts/0/schemes/{index}/tried_regions");
-            (*process, regions(knobs, &folder, samples))
-        };
-        Ok(Report::Accesses(
-            self.watched.iter().enumerate().map(regions).collect(),
-        ))
+        Ok(Report::Accesses(seen))
     }
 
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
-        let pid = kdamond(knobs).filter(|pid| self.own == Some(*pid))?;
-        let stat = knobs.read(&format!("proc/{pid}/stat"))?;
-        Some(self.spent + memferry_linux::process::cpu_seconds(&stat)?)
+        let each = self.kdamonds.iter().filter_map(|of| of.cpu_seconds(knobs));
+        each.reduce(|sum, of| sum + of)
     }
 }
 
@@ -326,10 +422,13 @@ pub(super) mod tests {
     use crate::machine::tests::{put, tree};
     use crate::source::tests::choose;
 
-    /// The files that a kernel makes for one kdamond with one process.
-    pub(crate) fn damon(root: &std::path::Path) {
+    /// The files that a kernel makes for two kdamonds with one process each.
+    pub(crate) fn damon(root: &Path) {
         put(root, &format!("{KDAMONDS}/nr_kdamonds"), "0");
-        let kdamond = format!("{KDAMONDS}/0");
+        (0..2).for_each(|number| kdamond(root, &format!("{KDAMONDS}/{number}")));
+    }
+
+    fn kdamond(root: &Path, kdamond: &str) {
         for (folder, files) in [
             ("", "state pid contexts/nr_contexts"),
             (
@@ -351,7 +450,21 @@ pub(super) mod tests {
             ),
         ] {
             for file in files.split(' ') {
-                put(root, &format!("{kdamond}/{folder}/{file}"), "");
+                let file = format!("{kdamond}/{folder}/{file}");
+                let numbers = if file.contains("targets/0") || file.contains("schemes/0") {
+                    0..PROCESSES
+                } else {
+                    0..1
+                };
+                for number in numbers {
+                    let of = |list: &str| format!("contexts/0/{list}/{number}/");
+                    let file = file.replace("contexts/0/targets/0/", &of("targets"));
+                    put(
+                        root,
+                        &file.replace("contexts/0/schemes/0/", &of("schemes")),
+                        "",
+                    );
+                }
             }
         }
         for (file, text) in [
@@ -388,8 +501,9 @@ pub(super) mod tests {
         let read = |file: &str| machine.text(&format!("{KDAMONDS}/{file}")).unwrap();
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
-            ("1".into(), "on".into())
+            ("2".into(), "on".into())
         );
+        assert_eq!(read("1/state"), "off");
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
         // Of another tree sysfs is read.
         let sample = "0/contexts/0/monitoring_attrs/intervals/sample_us";
@@ -458,7 +572,7 @@ pub(super) mod tests {
         drop(knobs);
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
-            ("1".into(), "on".into())
+            ("2".into(), "on".into())
         );
         put(root.path(), &format!("{KDAMONDS}/0/state"), "off");
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");
@@ -476,7 +590,62 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn somebody_elses_damon_is_named_and_left_alone() {
+    fn each_of_hundreds_of_processes_has_its_turn_within_a_minute() {
+        let root = tree();
+        damon(root.path());
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let mut source = Damon::new(&mut knobs).unwrap();
+        let processes: Vec<ProcessId> = (1..=300).map(|pid| ProcessId { pid, start: 9 }).collect();
+        let mut seen = Vec::new();
+        let mut first = Vec::new();
+        for turn in 0..=TURNS {
+            let watched = source.watch(&mut knobs, &processes).unwrap();
+            assert!(watched <= 2 * PROCESSES, "{watched}");
+            let Report::Accesses(report) = source.report(&mut knobs).unwrap() else {
+                panic!()
+            };
+            assert_eq!(report.len(), watched);
+            seen.extend(report.iter().map(|(process, _)| *process));
+            if turn == 0 {
+                first = source.kdamonds[0].watched.clone();
+            }
+            assert_eq!(source.kdamonds[0].watched, first);
+        }
+        assert!(processes.iter().all(|process| seen.contains(process)));
+        // The second one ends with its processes.
+        source.watch(&mut knobs, &processes[..4]).unwrap();
+        let state = |number| knobs.read(&format!("{KDAMONDS}/{number}/state"));
+        assert_eq!(
+            (state(0).as_deref(), state(1).as_deref()),
+            (Some("on"), Some("off"))
+        );
+    }
+
+    /// A report that says nothing of a process is not the same as one that saw nothing of it in use.
+    #[test]
+    fn a_kdamond_that_has_ended_reports_on_no_process_and_is_begun_again() {
+        let root = tree();
+        damon(root.path());
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let mut source = Damon::new(&mut knobs).unwrap();
+        let process = ProcessId { pid: 7, start: 9 };
+        let mut reported = |is_watched: bool| {
+            if is_watched {
+                source.watch(&mut knobs, &[process]).unwrap();
+            }
+            match source.report(&mut knobs).unwrap() {
+                Report::Accesses(report) => report.len(),
+                Report::Kernel { .. } => panic!(),
+            }
+        };
+        assert_eq!(reported(true), 1);
+        put(root.path(), &format!("{KDAMONDS}/0/state"), "off");
+        assert_eq!(reported(false), 0);
+        assert_eq!(reported(true), 1);
+    }
+
+    #[test]
+    fn somebody_elses_damon_is_waited_for_and_left_alone() {
         let root = tree();
         damon(root.path());
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "1");
@@ -485,16 +654,15 @@ pub(super) mod tests {
         put(root.path(), crate::knobs::BALANCING, "1");
         let machine = Machine::read(root.path()).unwrap();
         let mut knobs = Knobs::open(root.path()).unwrap();
-        let told = choose(SourceChoice::Damon, &machine, &mut knobs, true)
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(told.contains("kdamond 0 (pid 77)"), "{told}");
-        let (source, why) = choose(SourceChoice::Auto, &machine, &mut knobs, false).unwrap();
-        assert!(
-            source.name() == "numa-balancing" && why.contains("pid 77"),
-            "{why}"
-        );
+        // NUMA balancing is for the whole host: it is not taken instead.
+        for source in [SourceChoice::Damon, SourceChoice::Auto] {
+            let (source, why) = choose(source, &machine, &mut knobs, true).unwrap();
+            assert!(
+                source.is_absent() && why.contains("kdamond 0 (pid 77)"),
+                "{why}"
+            );
+        }
+        assert_eq!(machine.text(crate::knobs::BALANCING).unwrap(), "1");
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");
         let module = "sys/module/damon_stat/parameters/enabled";
         put(root.path(), module, "Y\n");

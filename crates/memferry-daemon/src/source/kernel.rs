@@ -163,7 +163,13 @@ mod tests {
             "proc/vmstat",
             "pgpromote_success 3\npgpromote_candidate 9\npgdemote_kswapd 1\npgdemote_direct 1\n",
         );
-        let (mut source, _) = choose(SourceChoice::Auto, &machine, &mut knobs, true).unwrap();
+        // It is for the whole host, so it has to be asked for.
+        let auto = choose(SourceChoice::Auto, &machine, &mut knobs, true);
+        let error = auto.err().unwrap();
+        assert!(error.hint().contains("numa-balancing"), "{}", error.hint());
+        assert_are(&machine, &before);
+        let wanted = SourceChoice::NumaBalancing;
+        let (mut source, _) = choose(wanted, &machine, &mut knobs, true).unwrap();
         source.pace(&mut knobs, 100 << 20).unwrap();
         assert_are(&machine, &settings(["3", "100", "true"]));
         let page = rustix::param::page_size() as u64;
@@ -183,11 +189,7 @@ mod tests {
     fn the_kernel_is_no_source_where_it_promotes_nothing() {
         let (_root, mut machine, mut knobs) = with(&[(BALANCING, "1"), (PGHOT, "0")]);
         machine.kernel_promotes = false;
-        for choice in [
-            SourceChoice::Auto,
-            SourceChoice::Pghot,
-            SourceChoice::NumaBalancing,
-        ] {
+        for choice in [SourceChoice::Pghot, SourceChoice::NumaBalancing] {
             let refused = choose(choice, &machine, &mut knobs, true);
             let why = refused.err().unwrap().to_string();
             assert!(why.contains("no memory is slower"), "{why}");

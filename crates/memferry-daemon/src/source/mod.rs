@@ -19,7 +19,7 @@ pub use damon::absence as damon_absence;
 /// What a source knows since the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Accesses, by process; the daemon moves.
+    /// Accesses, by process; the daemon moves. A process that is not named was not looked at.
     Accesses(Vec<(ProcessId, Vec<Seen>)>),
     /// Bytes that the kernel promoted and demoted since boot; the daemon sets its pace.
     Kernel {
@@ -37,6 +37,11 @@ pub trait Source {
 
     /// Whether the kernel moves pages, and not the daemon.
     fn kernel_moves(&self) -> bool {
+        false
+    }
+
+    /// Whether there is none yet, and one is to be looked for again.
+    fn is_absent(&self) -> bool {
         false
     }
 
@@ -76,7 +81,29 @@ pub trait Source {
     }
 }
 
-/// Takes the source that is wanted, or the best that is there: where groups divide the tier, one with which the daemon moves.
+/// Stands for DAMON while somebody else has it. Nothing is known of any process meanwhile.
+struct Absent;
+
+impl Source for Absent {
+    fn name(&self) -> &'static str {
+        "none"
+    }
+
+    fn is_absent(&self) -> bool {
+        true
+    }
+
+    fn watch(&mut self, _: &mut Knobs, _: &[ProcessId]) -> Result<usize, DaemonError> {
+        Ok(0)
+    }
+
+    fn report(&mut self, _: &mut Knobs) -> Result<Report, DaemonError> {
+        Ok(Report::Accesses(Vec::new()))
+    }
+}
+
+/// Takes the source that is wanted, or the best that is there: where groups divide the tier, one with which the daemon moves. NUMA
+/// balancing is taken if it is wanted alone: it moves pages of the whole host, whatever the groups are.
 /// Returns it and why it is the one. Nothing is set where `act` is false, but DAMON, which has no other way to watch.
 ///
 /// # Errors
@@ -135,6 +162,7 @@ fn take(
                 return Ok((Box::new(source), reason("DAMON is there and free")));
             }
             Some(why) if is_auto => others.push(why),
+            Some(why) if damon::is_taken(&machine.root) => return Ok(absent(&why)),
             Some(why) => return Err(no("damon", why)),
         }
     }
@@ -155,11 +183,25 @@ fn take(
     if is_auto && pghot_absence.is_none() {
         return pghot(knobs, others.join("; "));
     }
+    if is_auto {
+        let why = others.join("; ");
+        if damon::is_taken(&machine.root) {
+            return Ok(absent(&why));
+        }
+        return Err(no("auto", why));
+    }
     if let Some(why) = kernel::balancing_absence(machine, knobs) {
         return Err(no("numa-balancing", why));
     }
     let source = kernel::Kernel::balancing(knobs, act)?;
-    Ok((Box::new(source), reason(&others.join("; "))))
+    Ok((Box::new(source), reason("")))
+}
+
+fn absent(why: &str) -> (Box<dyn Source>, String) {
+    (
+        Box::new(Absent),
+        format!("nothing moves until DAMON is free: {why}"),
+    )
 }
 
 #[cfg(test)]
@@ -174,6 +216,17 @@ pub(crate) mod tests {
         let text = format!("[[group]]\nname = \"a\"\nprocesses = [\"a\"]\n{group}\n");
         let config = Config::parse(&text, Path::new("")).unwrap();
         Config { source, ..config }
+    }
+
+    /// A kernel with DAMON, which somebody else may have.
+    pub(crate) fn taken_damon(root: &Path, is_taken: bool) {
+        if is_taken {
+            damon::tests::damon(root);
+        }
+        let [count, state] = if is_taken { ["1", "on"] } else { ["0", "off"] };
+        let kdamonds = crate::knobs::KDAMONDS;
+        put(root, &format!("{kdamonds}/nr_kdamonds"), count);
+        put(root, &format!("{kdamonds}/0/state"), state);
     }
 
     /// As [`choose`], where nothing is divided.
