@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -23,10 +24,11 @@ use crate::machine::{Machine, bytes_of};
 use crate::members::{self, Member};
 use crate::metrics::{self, Shared};
 use crate::rights;
+use crate::shared::{self, SharedMemory};
 use crate::source::{self, Report, Source};
 use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
-use crate::tiering::{Move, ProcessId, Room, Tiering, Way};
+use crate::tiering::{Memory, Move, ProcessId, Room, Seen, Tiering, Way};
 
 /// From round to round: as long as what a report of DAMON covers, for which a round waits.
 pub const ROUND: Duration = Duration::from_millis(200);
@@ -40,6 +42,8 @@ const MOVE_TIME: Duration = Duration::from_millis(160);
 /// all looks take a hundredth of a CPU.
 const LOOK_AGAIN: Duration = Duration::from_secs(3);
 const LOOK_COST: u32 = 100;
+/// Shared memory is looked for again after that, or after [`LOOK_COST`] times what it took: all maps of the machine are read.
+const SHARED_AGAIN: Duration = Duration::from_secs(30);
 /// Rounds of `--once`: what it takes to see processes in use and choose.
 const ONCE_ROUNDS: u64 = 20;
 
@@ -122,8 +126,13 @@ struct Daemon {
     why: String,
     tiering: Tiering,
     members: Vec<Member>,
-    /// When a process's pages were looked at, and when they are to be again.
-    looks: BTreeMap<ProcessId, (Instant, Instant)>,
+    /// What processes of one group share, and when it is looked for again.
+    shared_memory: Rc<[SharedMemory]>,
+    shared_due: Instant,
+    /// Why it is not looked for, if that is so.
+    unshared: Option<String>,
+    /// When a memory's pages were looked at, and when they are to be again.
+    looks: BTreeMap<Memory, (Instant, Instant)>,
     /// When memory of a cgroup was reclaimed.
     reclaimed: BTreeMap<String, Instant>,
     pace: Pace,
@@ -176,6 +185,9 @@ impl Daemon {
             why,
             tiering: Tiering::new(config.groups.len()),
             members: Vec::new(),
+            shared_memory: Rc::default(),
+            shared_due: Instant::now(),
+            unshared: None,
             looks: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
@@ -263,6 +275,7 @@ impl Daemon {
             self.tiering = Tiering::new(config.groups.len());
             self.members.clear();
             self.looks.clear();
+            self.shared_due = Instant::now();
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
         }
         self.pace = pace(&config);
@@ -324,15 +337,51 @@ impl Daemon {
             }));
         }
         self.members = members::find(&self.options.root, &self.config.groups, &names);
-        let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
-        self.tiering.keep(|process| there.contains(&process));
-        self.looks.retain(|process, _| there.contains(process));
+        if self.shared_due <= Instant::now() {
+            self.find_shared(&names);
+        }
+        let there: BTreeSet<Memory> = self.memories().map(|(memory, _)| memory).collect();
+        self.tiering.keep(|memory| there.contains(&memory));
+        self.looks.retain(|memory, _| there.contains(memory));
         let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
         self.reclaimed.retain(|cgroup, _| is_there(cgroup));
         if self.source.is_absent() {
             self.look_for_source();
         }
         self.watch();
+    }
+
+    fn find_shared(&mut self, names: &[BTreeSet<String>]) {
+        let (root, groups) = (&self.options.root, &self.config.groups);
+        let began = Instant::now();
+        // Pages that others map, too, move with that right alone.
+        let missing = rights::missing(root, &[rights::SHARED]).map(std::io::Error::other);
+        let found = missing.map_or_else(
+            || {
+                shared::find(root, |pid| {
+                    Some(members::group_of(root, groups, names, pid)?.0)
+                })
+            },
+            Err,
+        );
+        self.shared_due = began + SHARED_AGAIN.max(began.elapsed().saturating_mul(LOOK_COST));
+        let unshared = found.as_ref().err().map(std::io::Error::to_string);
+        if let Some(why) = unshared.as_ref().filter(|_| self.unshared != unshared) {
+            tracing::warn!("memory that several processes map stays where it is: {why}");
+        }
+        self.unshared = unshared;
+        self.shared_memory = found.unwrap_or_default().into();
+        self.hands.share(&self.shared_memory);
+    }
+
+    /// What is tiered, and whose it is.
+    fn memories(&self) -> impl Iterator<Item = (Memory, usize)> {
+        let own = self.members.iter().map(|of| (of.process.into(), of.group));
+        let shared = self
+            .shared_memory
+            .iter()
+            .map(|of| (Memory::Shared(of.object), of.group));
+        own.chain(shared)
     }
 
     /// Takes the source that the configuration wants, if it can be had by now.
@@ -361,11 +410,12 @@ impl Daemon {
     }
 
     fn look(&mut self) {
-        let cost = LOOK_COST * u32::try_from(self.members.len()).unwrap_or(u32::MAX / LOOK_COST);
+        let memories: Vec<(Memory, usize)> = self.memories().collect();
+        let cost = LOOK_COST * u32::try_from(memories.len()).unwrap_or(u32::MAX / LOOK_COST);
         let (mut denied, round) = (None, Instant::now());
-        for member in &self.members {
+        for (memory, group) in memories {
             let began = Instant::now();
-            let due = self.looks.get(&member.process);
+            let due = self.looks.get(&memory);
             if due.is_some_and(|(_, due)| began < *due) {
                 continue;
             }
@@ -375,19 +425,19 @@ impl Daemon {
             }
             // A look at very large processes takes long.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-            let places = self.hands.look(member.process).unwrap_or_else(|error| {
+            let places = self.hands.look(memory).unwrap_or_else(|error| {
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    denied = Some((member.process.pid, error));
+                    denied = Some((memory, error));
                 }
                 Vec::new()
             });
-            self.tiering.place(member.process, member.group, &places);
+            self.tiering.place(memory, group, &places);
             let took = began.elapsed();
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
             let due = began + took + wait;
-            self.looks.insert(member.process, (began, due));
+            self.looks.insert(memory, (began, due));
         }
-        if let Some((pid, error)) = denied {
+        if let Some((Memory::Process(ProcessId { pid, .. }), error)) = denied {
             let needed = [rights::TRACE, rights::READ_FILES];
             let error = rights::explain(&self.options.root, error, &needed);
             self.trouble(&format!("process {pid} cannot be looked at: {error}"));
@@ -403,9 +453,7 @@ impl Daemon {
         let report = self.source.report(&mut self.knobs);
         let mut kernel = None;
         match report {
-            Ok(Report::Accesses(all)) => all
-                .iter()
-                .for_each(|(process, seen)| self.tiering.seen(*process, seen)),
+            Ok(Report::Accesses(all)) => self.seen(&all),
             Ok(Report::Kernel { promoted, demoted }) => kernel = Some((promoted, demoted)),
             Err(error) => self.trouble(&error.to_string()),
         }
@@ -442,6 +490,24 @@ impl Daemon {
         }
         self.keep(&status, false);
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Notes what a source saw.
+    fn seen(&mut self, all: &[(ProcessId, Vec<Seen>)]) {
+        for (process, seen) in all {
+            self.tiering.seen(*process, seen, true);
+        }
+        for shared in self.shared_memory.iter() {
+            let each = all
+                .iter()
+                .filter_map(|(process, seen)| shared.seen(*process, seen));
+            let reports: Vec<Vec<Seen>> = each.collect();
+            let is_whole = reports.len() == shared.mappers.len();
+            for report in &reports {
+                self.tiering
+                    .seen(Memory::Shared(shared.object), report, is_whole);
+            }
+        }
     }
 
     /// Ends the history with the last status.
@@ -496,11 +562,9 @@ impl Daemon {
                     self.tiering.done(of, moved, stayed);
                 }
                 // It is not looked for any more until processes are.
-                Err(MoveError::NoProcess { .. }) => {
-                    self.tiering.keep(|process| process != of.process)
-                }
+                Err(MoveError::NoProcess { .. }) => self.tiering.keep(|memory| memory != of.memory),
                 Err(error) => {
-                    tracing::debug!(pid = of.process.pid, "{error}");
+                    tracing::debug!(memory = ?of.memory, "{error}");
                     self.tiering.done(of, 0, of.bytes);
                 }
             }
@@ -522,7 +586,7 @@ impl Daemon {
             let member = self
                 .members
                 .iter()
-                .find(|member| member.process == of.process);
+                .find(|member| Memory::Process(member.process) == of.memory);
             // The root has no such file, and would be everybody's.
             if let Some(member) = member.filter(|member| member.cgroup.len() > 1) {
                 *over.entry(&member.cgroup).or_default() += of.bytes;
@@ -531,7 +595,7 @@ impl Daemon {
         // What has gone is known once all its processes were looked at again.
         over.retain(|cgroup, _| {
             let mut members = self.members.iter().filter(|of| of.cgroup == *cgroup);
-            let looked = |of: &Member| self.looks.get(&of.process).map(|(at, _)| *at);
+            let looked = |of: &Member| self.looks.get(&of.process.into()).map(|(at, _)| *at);
             let last = self.reclaimed.get(*cgroup).copied();
             last.is_none() || members.all(|of| looked(of) > last)
         });

@@ -17,8 +17,18 @@ struct Fake(Arc<Mutex<BTreeMap<(u32, usize), bool>>>);
 
 const CHUNKS: usize = 32;
 
+fn process(memory: Memory) -> ProcessId {
+    match memory {
+        Memory::Process(process) => process,
+        Memory::Shared(object) => panic!("{object:?}"),
+    }
+}
+
 impl Hands for Fake {
-    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
+    fn share(&mut self, _: &Rc<[SharedMemory]>) {}
+
+    fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>> {
+        let process = process(memory);
         let mut places = self.0.lock().unwrap();
         let place = |number| {
             let place = places.entry((process.pid, number));
@@ -33,7 +43,7 @@ impl Hands for Fake {
 
     fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<(u64, u64), MoveError> {
         let mut places = self.0.lock().unwrap();
-        places.insert((of.process.pid, of.number), of.way == Way::Up);
+        places.insert((process(of.memory).pid, of.number), of.way == Way::Up);
         Ok((of.bytes, 0))
     }
 }

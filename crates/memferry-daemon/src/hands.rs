@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ use memferry_process::{Process, ProcessMove, Progress};
 use crate::machine::Machine;
 use crate::members;
 use crate::owner::{self, Owner};
-use crate::tiering::{CHUNK, Move, Placed, ProcessId, Way};
+use crate::shared::{Mapper, Mapping, SharedMemory};
+use crate::tiering::{CHUNK, Memory, Move, Object, Placed, ProcessId, Way};
 
 /// Mappings and locked bytes of an owner are compared after that.
 const OWNER_AGE: Duration = Duration::from_secs(5);
@@ -30,14 +32,19 @@ const MOST_OWNER_AGE: Duration = Duration::from_secs(600);
 const SAMPLES: usize = 8;
 /// Pages of one call that asks.
 const ASK: usize = 512;
+/// Processes by which shared pages are looked for, and moved: each has in its page tables what it used itself.
+const MAPPERS: usize = 8;
 
 /// What the daemon does to processes.
 pub trait Hands {
-    /// Where the pages of a process lie that may move.
+    /// From now on these are shared: what a process has of them does not count as its own.
+    fn share(&mut self, shared: &Rc<[SharedMemory]>);
+
+    /// Where pages lie that may move.
     ///
     /// # Errors
-    /// It has ended, or may not be looked at.
-    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>>;
+    /// The process has ended, or may not be looked at.
+    fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>>;
 
     /// Moves a chunk. Returns the bytes that moved and those that stayed.
     ///
@@ -51,6 +58,7 @@ pub trait Hands {
 pub struct Kernel {
     machine: Machine,
     owners: HashMap<ProcessId, Known>,
+    shared: Rc<[SharedMemory]>,
 }
 
 /// What an owner said.
@@ -69,7 +77,23 @@ impl Kernel {
         Self {
             machine: machine.clone(),
             owners: HashMap::new(),
+            shared: Rc::default(),
         }
+    }
+
+    /// Of the ranges of a process that may move, those that it does not share.
+    fn own(&mut self, process: ProcessId, within: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
+        let mappers = self.shared.iter().flat_map(|of| &of.mappers);
+        let of_process = mappers.filter(|of| of.process == process);
+        let mut shared: Vec<Range<usize>> = of_process
+            .flat_map(|of| of.mappings.iter().map(|of| of.range.clone()))
+            .collect();
+        shared.sort_by_key(|of| of.start);
+        Ok(without(self.owner(process)?.within(within), &shared))
+    }
+
+    fn shared(&self, object: Object) -> Option<SharedMemory> {
+        self.shared.iter().find(|of| of.object == object).cloned()
     }
 
     fn owner(&mut self, process: ProcessId) -> io::Result<&Owner> {
@@ -152,11 +176,43 @@ fn samples(runs: &[Range<usize>]) -> Vec<usize> {
     found
 }
 
-impl Hands for Kernel {
-    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
+/// Ranges but for what lies in `holes`; both ascend.
+fn without(ranges: Vec<Range<usize>>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
+    let mut left = Vec::with_capacity(ranges.len());
+    for mut range in ranges {
+        let first = holes.partition_point(|hole| hole.end <= range.start);
+        for hole in holes[first..].iter().take_while(|of| of.start < range.end) {
+            if range.start < hole.start {
+                left.push(range.start..hole.start);
+            }
+            range.start = range.end.min(hole.end);
+        }
+        if !range.is_empty() {
+            left.push(range);
+        }
+    }
+    left
+}
+
+/// The node of each page, or an errno below 0.
+fn nodes(process: ProcessId, pages: &[usize]) -> io::Result<Vec<i32>> {
+    let mut nodes = vec![0; pages.len()];
+    for (pages, nodes) in pages.chunks(ASK).zip(nodes.chunks_mut(ASK)) {
+        let pid = i32::try_from(process.pid).unwrap_or(i32::MAX);
+        numa::move_pages(pid, pages, None, nodes, false)?;
+    }
+    Ok(nodes)
+}
+
+impl Kernel {
+    fn is_top(&self, node: i32) -> bool {
+        u32::try_from(node).is_ok_and(|node| self.machine.top.contains(&node))
+    }
+
+    fn look_at_process(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
         let folder = self.machine.root.join(format!("proc/{}", process.pid));
         let of = Pages::of(&folder)?;
-        let chunks = chunks(&of, &self.owner(process)?.ranges)?;
+        let chunks = chunks(&of, &self.own(process, &(0..usize::MAX))?)?;
         let (mut places, mut all) = (Vec::with_capacity(chunks.len()), Vec::new());
         for (number, runs) in chunks {
             let (sampled, before) = (samples(&runs), all.len());
@@ -177,20 +233,13 @@ impl Hands for Kernel {
             };
             places.push((place, own));
         }
-        let mut nodes = vec![0; all.len()];
-        for (pages, nodes) in all.chunks(ASK).zip(nodes.chunks_mut(ASK)) {
-            let pid = i32::try_from(process.pid).unwrap_or(i32::MAX);
-            numa::move_pages(pid, pages, None, nodes, false)?;
-        }
-        let mut nodes = nodes.into_iter();
-        let is_top =
-            |node: &i32| u32::try_from(*node).is_ok_and(|node| self.machine.top.contains(&node));
+        let mut nodes = nodes(process, &all)?.into_iter();
         let place = |(place, own): (Placed, usize)| {
             // A page that has gone meanwhile lies nowhere.
             let known: Vec<i32> = (nodes.by_ref().take(own))
                 .filter(|node| *node >= 0)
                 .collect();
-            let top = known.iter().filter(|node| is_top(node)).count() as u64;
+            let top = known.iter().filter(|node| self.is_top(**node)).count() as u64;
             let resident = if known.is_empty() { 0 } else { place.resident };
             Placed {
                 resident,
@@ -201,36 +250,169 @@ impl Hands for Kernel {
         Ok(places.into_iter().map(place).collect())
     }
 
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
-        let process = Process::open(of.process.pid)?;
-        let gone = || MoveError::NoProcess {
-            pid: of.process.pid,
-            why: "it has ended, or its owner cannot be asked",
-            hint: "nothing: it is looked for again",
+    /// The processes by which shared memory is looked at, and what may move of each one's mappings, as far as none of them bars it.
+    fn lenders(&mut self, shared: &SharedMemory) -> Vec<(ProcessId, Vec<Mapping>)> {
+        let mappers = shared.mappers.iter().take(MAPPERS);
+        let known: Vec<(&Mapper, Owner)> = mappers
+            // It may have ended.
+            .filter_map(|of| Some((of, self.owner(of.process).ok()?.clone())))
+            .collect();
+        // Locked by one, or with a policy of its own, it stays.
+        let barred = |offsets: &Range<usize>| {
+            known.iter().any(|(of, owner)| {
+                let mut addresses = of.mappings.iter().filter_map(|of| of.addresses(offsets));
+                addresses.any(|range| owner.within(&range) != [range])
+            })
         };
-        // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
-        if members::start(&self.machine.root, of.process.pid) != Some(of.process.start) {
-            return Err(gone());
+        let free = |of: &&Mapping| !barred(&of.offsets());
+        let lender = |(of, _): &(&Mapper, Owner)| {
+            (
+                of.process,
+                of.mappings.iter().filter(free).cloned().collect(),
+            )
+        };
+        known.iter().map(lender).collect()
+    }
+
+    /// What a process has not used is not in its page tables, so the others are asked for it.
+    fn look_at_shared(&mut self, shared: &SharedMemory) -> Vec<Placed> {
+        let lenders = self.lenders(shared);
+        let mut numbers: Vec<usize> = (lenders.iter())
+            .flat_map(|(_, mappings)| mappings)
+            .flat_map(|of| of.offset / CHUNK..of.offsets().end.div_ceil(CHUNK))
+            .collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let step = CHUNK / SAMPLES;
+        let mut found: Vec<Option<i32>> = vec![None; numbers.len() * SAMPLES];
+        for (process, mappings) in &lenders {
+            let (mut asked, mut pages) = (Vec::new(), Vec::new());
+            for (at, _) in found.iter().enumerate().filter(|(_, of)| of.is_none()) {
+                let offset = numbers[at / SAMPLES] * CHUNK + at % SAMPLES * step;
+                let address = |of: &Mapping| of.addresses(&(offset..offset + 1));
+                if let Some(range) = mappings.iter().find_map(address) {
+                    asked.push(at);
+                    pages.push(range.start);
+                }
+            }
+            let nodes = nodes(*process, &pages).unwrap_or_default();
+            for (at, node) in asked.into_iter().zip(nodes) {
+                found[at] = Some(node).filter(|node| *node >= 0);
+            }
         }
-        let owner = self.owner(of.process).map_err(|_| gone())?.clone();
-        let start = of.number * CHUNK;
-        let survey = process.survey_of(&owner.within(&(start..start + CHUNK)))?;
-        let (from, to) = match of.way {
-            Way::Up => (&self.machine.lower, &self.machine.top),
-            Way::Down => (&self.machine.top, &self.machine.lower),
+        let place = |(number, found): (&usize, &[Option<i32>])| {
+            let known = || found.iter().flatten();
+            let bytes = |count: usize| (count * step) as u64;
+            Placed {
+                number: *number,
+                resident: bytes(known().count()),
+                top: bytes(known().filter(|node| self.is_top(**node)).count()),
+            }
         };
-        let Some(to) = self.machine.emptiest(to, &owner.nodes) else {
-            return Ok((0, of.bytes));
-        };
+        numbers
+            .iter()
+            .zip(found.chunks(SAMPLES))
+            .map(place)
+            .collect()
+    }
+
+    /// Moves what of some ranges of a process lies on the nodes of one tier to a node.
+    fn carry_ranges(
+        &self,
+        process: ProcessId,
+        ranges: &[Range<usize>],
+        (from, to): (&[u32], u32),
+        shared: bool,
+        cancel: &AtomicBool,
+    ) -> Result<(u64, u64), MoveError> {
+        let of = Process::open(process.pid)?;
+        // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
+        if members::start(&self.machine.root, process.pid) != Some(process.start) {
+            return Err(gone(process));
+        }
+        let survey = of.survey_of(ranges)?;
         let (mut moved, mut stayed) = (0, 0);
         for node in from {
             let mut options = ProcessMove::new(to);
             options.from = Some(*node);
-            let done = process.move_pages(&survey, &options, &Progress::default(), cancel)?;
+            options.shared = shared;
+            let done = of.move_pages(&survey, &options, &Progress::default(), cancel)?;
             moved += done.moved.bytes;
             stayed += done.stayed_bytes();
         }
         Ok((moved, stayed))
+    }
+}
+
+fn gone(process: ProcessId) -> MoveError {
+    MoveError::NoProcess {
+        pid: process.pid,
+        why: "it has ended, or its owner cannot be asked",
+        hint: "nothing: it is looked for again",
+    }
+}
+
+impl Hands for Kernel {
+    fn share(&mut self, shared: &Rc<[SharedMemory]>) {
+        self.shared = Rc::clone(shared);
+    }
+
+    fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>> {
+        match memory {
+            Memory::Process(process) => self.look_at_process(process),
+            Memory::Shared(object) => {
+                let shared = self.shared(object);
+                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(&of)))
+            }
+        }
+    }
+
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
+        let chunk = of.number * CHUNK..(of.number + 1) * CHUNK;
+        let (from, to) = match of.way {
+            Way::Up => (self.machine.lower.clone(), self.machine.top.clone()),
+            Way::Down => (self.machine.top.clone(), self.machine.lower.clone()),
+        };
+        match of.memory {
+            Memory::Process(process) => {
+                let allowed = self
+                    .owner(process)
+                    .map_err(|_| gone(process))?
+                    .nodes
+                    .clone();
+                let Some(to) = self.machine.emptiest(&to, &allowed) else {
+                    return Ok((0, of.bytes));
+                };
+                let ranges = self.own(process, &chunk).map_err(|_| gone(process))?;
+                self.carry_ranges(process, &ranges, (&from, to), false, cancel)
+            }
+            Memory::Shared(object) => {
+                let shared = self.shared(object);
+                let to = shared
+                    .as_ref()
+                    .and_then(|of| self.machine.emptiest(&to, &of.nodes));
+                let Some((shared, to)) = shared.zip(to) else {
+                    return Ok((0, of.bytes));
+                };
+                let (mut moved, mut stayed) = (0, 0);
+                for (process, mappings) in self.lenders(&shared) {
+                    let ranges = mappings
+                        .iter()
+                        .filter_map(|of| of.addresses(&chunk))
+                        .collect::<Vec<_>>();
+                    match self.carry_ranges(process, &ranges, (&from, to), true, cancel) {
+                        Ok(done) => {
+                            moved += done.0;
+                            // Each one after it meets the same pages.
+                            stayed = stayed.max(done.1);
+                        }
+                        Err(MoveError::NoProcess { .. }) => {}
+                        Err(error) => return Err(error),
+                    }
+                }
+                Ok((moved, stayed))
+            }
+        }
     }
 }
 
@@ -324,7 +506,7 @@ mod tests {
             let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
             let whole = (at.as_ptr() as usize).div_ceil(CHUNK);
             let process = ProcessId { pid, start: 0 };
-            let found = hands.look(process).unwrap();
+            let found = hands.look(process.into()).unwrap();
             let place = found.iter().find(|place| place.number == whole);
             place.map_or(0, |place| place.resident)
         };
@@ -334,6 +516,91 @@ mod tests {
         let second = map();
         second.iter_mut().step_by(4096).for_each(|byte| *byte = 2);
         assert_eq!((resident(first), resident(second)), (0, 0));
+    }
+
+    /// Bytes of four chunks from a number on.
+    fn resident(hands: &mut Kernel, memory: Memory, from: usize) -> u64 {
+        let places = hands.look(memory).unwrap();
+        let within = places
+            .iter()
+            .filter(|of| (from..from + 4).contains(&of.number));
+        within.map(|of| of.resident).sum()
+    }
+
+    /// Each of two processes has one half of a pool in its page tables; the other one's half is not its own.
+    #[test]
+    fn what_a_group_shares_is_found_whole_and_counts_once() {
+        let root = tree();
+        let file = rustix::fs::memfd_create("pool", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, 4 * CHUNK as u64).unwrap();
+        let inode = rustix::fs::fstat(&file).unwrap().st_ino;
+        // SAFETY: a new mapping of four chunks, which the child has, too.
+        let (start, child) = unsafe {
+            let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+            let length = 4 * CHUNK;
+            let at = libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                rights,
+                flags,
+                file.as_raw_fd(),
+                0,
+            );
+            assert_ne!(at, libc::MAP_FAILED);
+            at.cast::<u8>().write_bytes(1, 2 * CHUNK);
+            (at.cast::<u8>(), libc::fork())
+        };
+        if child == 0 {
+            // SAFETY: its own half; no lock of another thread is needed.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                start.add(2 * CHUNK).write_bytes(2, 2 * CHUNK);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+        let (pid, child) = (std::process::id(), child as u32);
+        fs::create_dir_all(root.path().join("proc")).unwrap();
+        for pid in [pid, child] {
+            let link = root.path().join(format!("proc/{pid}"));
+            std::os::unix::fs::symlink(format!("/proc/{pid}"), link).unwrap();
+        }
+        let pages = || Pages::of(Path::new(&format!("/proc/{child}"))).unwrap();
+        let last = start as usize + 4 * CHUNK;
+        while !pages().is_exclusive(last - 4096).unwrap() {
+            std::thread::yield_now();
+        }
+        let found = crate::shared::find(root.path(), |_| Some(0)).unwrap();
+        let pool = found.iter().find(|of| of.object.inode == inode).unwrap();
+        let (object, process) = (pool.object, pool.mappers[0].process);
+        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let own = pool.mappers[0].mappings[0].range.start / CHUNK;
+        assert!(
+            resident(&mut hands, process.into(), own) > 0,
+            "as long as nobody says that it is shared"
+        );
+        assert_eq!(resident(&mut hands, Memory::Shared(object), 0), 0);
+        hands.share(&Rc::from(found));
+        assert_eq!(resident(&mut hands, process.into(), own + 1), 0);
+        assert_eq!(
+            resident(&mut hands, Memory::Shared(object), 0),
+            4 * CHUNK as u64
+        );
+        // SAFETY: the child of above.
+        unsafe {
+            libc::kill(child as i32, libc::SIGKILL);
+            libc::waitpid(child as i32, std::ptr::null_mut(), 0);
+        }
+    }
+
+    #[test]
+    fn holes_are_cut_out_of_ranges() {
+        let cut = |holes: &[Range<usize>]| without(vec![0..10, 20..30], holes);
+        assert_eq!(cut(&[]), [0..10, 20..30]);
+        assert_eq!(cut(&[0..2, 5..25]), [2..5, 25..30]);
+        assert_eq!(cut(&[0..15, 15..40]), []);
+        assert_eq!(cut(&[10..20, 22..23, 30..31]), [0..10, 20..22, 23..30]);
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub mod members;
 pub mod metrics;
 pub mod owner;
 mod rights;
+pub mod shared;
 pub mod source;
 pub mod status;
 pub mod tenants;

@@ -37,19 +37,24 @@ pub fn start(root: &Path, pid: u32) -> Option<u64> {
 /// The members of all groups, the largest first; `names` has what each group's file of names says. This process is none, and
 /// those that end meanwhile are left out.
 pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Member> {
+    let mut members: Vec<Member> = pids(root)
+        .into_iter()
+        .filter(|pid| *pid != std::process::id())
+        .filter_map(|pid| member(root, groups, names, pid))
+        .collect();
+    members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
+    members
+}
+
+/// Numbers of all processes.
+pub fn pids(root: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(root.join("proc")) else {
         return Vec::new();
     };
     let files = entries
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok());
-    let pids = files.filter_map(|name| name.parse::<u32>().ok());
-    let mut members: Vec<Member> = pids
-        .filter(|pid| *pid != std::process::id())
-        .filter_map(|pid| member(root, groups, names, pid))
-        .collect();
-    members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
-    members
+    files.filter_map(|name| name.parse().ok()).collect()
 }
 
 /// Each group's first process, then each one's second, and so on, so that a source that looks at some has some of each group.
@@ -66,11 +71,28 @@ pub fn by_turns(members: &[Member]) -> Vec<ProcessId> {
 }
 
 fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {
-    let read = |file: &str| owner::read(root, pid, file);
     let resident = bytes_of(root, pid, 1)?;
     if resident < LEAST_RESIDENT {
         return None;
     }
+    let (group, cgroup) = group_of(root, groups, names, pid)?;
+    let start = start(root, pid)?;
+    Some(Member {
+        process: ProcessId { pid, start },
+        group,
+        cgroup,
+        resident,
+    })
+}
+
+/// The group of a process of any size, and its cgroup.
+pub fn group_of(
+    root: &Path,
+    groups: &[Group],
+    names: &[BTreeSet<String>],
+    pid: u32,
+) -> Option<(usize, String)> {
+    let read = |file: &str| owner::read(root, pid, file);
     let cgroups = read("cgroup").unwrap_or_default();
     let cgroup = cgroups
         .lines()
@@ -80,13 +102,7 @@ fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -
     let name = read("comm").unwrap_or_default();
     let group = (groups.iter().zip(names))
         .position(|(group, names)| takes(group, names, &cgroup, name.trim_end_matches('\n')))?;
-    let start = start(root, pid)?;
-    Some(Member {
-        process: ProcessId { pid, start },
-        group,
-        cgroup,
-        resident,
-    })
+    Some((group, cgroup))
 }
 
 fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> bool {

@@ -40,6 +40,16 @@ pub fn mark(root: &Path, pid: u32) -> io::Result<u64> {
     Ok(hasher.finish())
 }
 
+/// Nodes that the cpuset of a process allows.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn nodes(root: &Path, pid: u32) -> io::Result<Vec<u32>> {
+    let status = read(root, pid, "status")?;
+    let nodes = field(&status, NODES).and_then(|list| id_list(list).ok());
+    Ok(nodes.unwrap_or_default())
+}
+
 /// What may be done with a process's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
@@ -96,7 +106,7 @@ fn addresses(text: &str) -> Option<Range<usize>> {
 }
 
 /// The range of a line of maps, but for memory of devices and of the kernel's own.
-fn movable(line: &str) -> Option<Range<usize>> {
+pub(crate) fn movable(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
     let range = addresses(words.next()?)?;
     let name = words.nth(4).unwrap_or_default();

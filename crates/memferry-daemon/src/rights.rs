@@ -16,6 +16,8 @@ pub const READ_FILES: Right = Right(2, "CAP_DAC_READ_SEARCH", 1);
 pub const WRITE_FILES: Right = Right(1, "CAP_DAC_OVERRIDE", 1);
 /// Processes of others may be looked at, and their pages moved.
 pub const TRACE: Right = Right(19, "CAP_SYS_PTRACE", 19);
+/// Pages that several processes map may be moved.
+pub const SHARED: Right = Right(23, "CAP_SYS_NICE", 23);
 /// NUMA balancing may be set.
 pub const ADMIN: Right = Right(21, "CAP_SYS_ADMIN", 21);
 /// All CPUs may be sampled.

@@ -48,6 +48,30 @@ pub struct ProcessId {
     pub start: u64,
 }
 
+/// Shared memory or a file, as lines of maps name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object {
+    /// Major and minor number of its file system.
+    pub device: (u32, u32),
+    /// Its inode.
+    pub inode: u64,
+}
+
+/// What is tiered as one, and its addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Memory {
+    /// What a process has for itself, by its addresses.
+    Process(ProcessId),
+    /// What several processes of one group map, by its offsets.
+    Shared(Object),
+}
+
+impl From<ProcessId> for Memory {
+    fn from(process: ProcessId) -> Self {
+        Self::Process(process)
+    }
+}
+
 /// What a source saw of a range of addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
@@ -83,7 +107,7 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
     /// Whose.
-    pub process: ProcessId,
+    pub memory: Memory,
     /// Its address by [`CHUNK`].
     pub number: usize,
     /// Which way.
@@ -109,7 +133,7 @@ struct Chunk {
     refused: (u32, u32),
 }
 
-/// A process. Its records age by reports, not by rounds: while no source looks at it, nothing of it becomes idle.
+/// What is known of a memory. Its records age by reports, not by rounds: while no source looks at it, nothing of it becomes idle.
 #[derive(Debug)]
 struct Space {
     group: usize,
@@ -119,6 +143,8 @@ struct Space {
     reports: u32,
     /// Whether one came in this round.
     is_reported: bool,
+    /// Whether that was of all who map it.
+    is_whole: bool,
 }
 
 impl Space {
@@ -172,7 +198,7 @@ pub struct Tiering {
     policy: Policy<u32>,
     balance: Balance,
     bounces: Bounces,
-    spaces: BTreeMap<ProcessId, Space>,
+    spaces: BTreeMap<Memory, Space>,
     accounts: Vec<Account>,
     number: u32,
     /// Bytes that came to be since the last round.
@@ -224,12 +250,13 @@ impl Tiering {
         self.waste
     }
 
-    /// Where a process's pages lie now, ascending. What is known of its chunks is kept.
-    pub fn place(&mut self, process: ProcessId, group: usize, places: &[Placed]) {
-        let old = self.spaces.remove(&process);
-        let (reports, is_reported) = old
-            .as_ref()
-            .map_or((0, false), |old| (old.reports, old.is_reported));
+    /// Where a memory's pages lie now, ascending. What is known of its chunks is kept.
+    pub fn place(&mut self, memory: impl Into<Memory>, group: usize, places: &[Placed]) {
+        let memory = memory.into();
+        let old = self.spaces.remove(&memory);
+        let (reports, is_reported, is_whole) = old.as_ref().map_or((0, false, false), |old| {
+            (old.reports, old.is_reported, old.is_whole)
+        });
         let (mut chunks, mut records) = (Vec::new(), Vec::new());
         for place in places.iter().filter(|place| place.resident > 0) {
             let known = old.as_ref().and_then(|old| {
@@ -256,28 +283,30 @@ impl Tiering {
             records.push(record);
         }
         self.spaces.insert(
-            process,
+            memory,
             Space {
                 group,
                 chunks,
                 records,
                 reports,
                 is_reported,
+                is_whole,
             },
         );
     }
 
-    /// Forgets all processes but these.
-    pub fn keep(&mut self, mut is_there: impl FnMut(ProcessId) -> bool) {
-        self.spaces.retain(|process, _| is_there(*process));
+    /// Forgets all but these.
+    pub fn keep(&mut self, mut is_there: impl FnMut(Memory) -> bool) {
+        self.spaces.retain(|memory, _| is_there(*memory));
     }
 
-    /// Notes a report on a process; one per round, also if nothing of it was in use. Memory of a process without one stays where it is,
-    /// unless a limit wants it to go.
-    pub fn seen(&mut self, process: ProcessId, report: &[Seen]) {
-        let Some(space) = self.spaces.get_mut(&process) else {
+    /// Notes a report on a memory; one per round and process that maps it, also if nothing was in use. Memory without one stays where it
+    /// is, unless a limit wants it to go. Where the source does not look at all who map it, `is_whole` is false.
+    pub fn seen(&mut self, memory: impl Into<Memory>, report: &[Seen], is_whole: bool) {
+        let Some(space) = self.spaces.get_mut(&memory.into()) else {
             return;
         };
+        space.is_whole = is_whole;
         if !space.is_reported {
             space.is_reported = true;
             space.reports += 1;
@@ -352,7 +381,7 @@ impl Tiering {
     /// Tells what became of a move.
     pub fn done(&mut self, of: &Move, moved: u64, stayed: u64) {
         let number = self.number;
-        let Some(space) = self.spaces.get_mut(&of.process) else {
+        let Some(space) = self.spaces.get_mut(&of.memory) else {
             return;
         };
         let account = &mut self.accounts[space.group];
@@ -374,7 +403,7 @@ impl Tiering {
         if moved == 0 {
             return;
         }
-        let page = page_of(of.process, of.number);
+        let page = page_of(of.memory, of.number);
         let top = &mut chunk.place.top;
         match of.way {
             Way::Up => {
@@ -482,15 +511,19 @@ impl Tiering {
 }
 
 /// A number for the table of bounces.
-fn page_of(process: ProcessId, number: usize) -> u64 {
-    (u64::from(process.pid) << 36) ^ (process.start << 28) ^ number as u64
+fn page_of(memory: Memory, number: usize) -> u64 {
+    let of = match memory {
+        Memory::Process(process) => (u64::from(process.pid) << 36) ^ (process.start << 28),
+        Memory::Shared(object) => (object.inode << 32) ^ u64::from(object.device.1) << 24 ^ 1 << 63,
+    };
+    of ^ number as u64
 }
 
 /// A chunk that may move.
 #[derive(Clone, Copy)]
 struct Candidate {
     heat: u32,
-    process: ProcessId,
+    memory: Memory,
     number: usize,
     group: usize,
     /// Bytes that would move.
@@ -524,23 +557,26 @@ impl<'a> Round<'a> {
         let (mut cold, mut hot, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let (mut top, mut lower) = (Histogram::default(), Histogram::default());
         let threshold = policy.params().threshold;
-        for (process, space) in &of.spaces {
+        for (memory, space) in &of.spaces {
             let now = space.now();
             let candidates = space.chunks.iter().zip(&space.records);
             for (chunk, record) in candidates {
                 let view = record.view(now);
                 let place = chunk.place;
+                let is_idle = space.reports - chunk.used >= IDLE_REPORTS;
                 let candidate = |bytes| Candidate {
                     heat: policy.heat(view),
-                    process: *process,
+                    memory: *memory,
                     number: place.number,
                     group: space.group,
                     bytes,
-                    is_idle: space.reports - chunk.used >= IDLE_REPORTS,
+                    is_idle,
                 };
                 let may_move = chunk.refused.0 <= of.number
                     && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
-                let is_known = space.is_reported && space.reports - chunk.since >= KNOWN_REPORTS;
+                let is_known = space.is_reported
+                    && space.reports - chunk.since >= KNOWN_REPORTS
+                    && (space.is_whole || is_idle);
                 if place.top > 0 && may_move {
                     if is_known {
                         u32::count(&[*record], now, &mut top);
@@ -604,7 +640,7 @@ impl<'a> Round<'a> {
         self.used[of.group] = self.used[of.group].saturating_sub(of.bytes);
         self.free += of.bytes;
         self.moves.push(Move {
-            process: of.process,
+            memory: of.memory,
             number: of.number,
             way: Way::Down,
             bytes: of.bytes,
@@ -621,7 +657,7 @@ impl<'a> Round<'a> {
         self.budget -= of.bytes;
         self.free = self.free.saturating_sub(of.bytes);
         self.moves.push(Move {
-            process: of.process,
+            memory: of.memory,
             number: of.number,
             way: Way::Up,
             bytes: of.bytes,
@@ -771,7 +807,7 @@ impl<'a> Round<'a> {
             .pop()
             .filter(|hot| pairs > 0 && hot.heat >= border.hot)
         {
-            let bounces = self.of.bounces.of(page_of(hot.process, hot.number));
+            let bounces = self.of.bounces.of(page_of(hot.memory, hot.number));
             let is_hot = hot.heat >= balance::bar(&self.of.policy, border.hot, bounces);
             if !is_hot || stuck[hot.group] || !self.may_go_up(&hot) {
                 continue;

@@ -94,7 +94,7 @@ impl Machine {
                 })
                 .collect();
             self.tiering.place(process(group), group, &places);
-            self.tiering.seen(process(group), &report);
+            self.tiering.seen(process(group), &report, true);
         }
         let room = room(self.capacity - self.all_used(), self.budget);
         let moves = self.tiering.decide(&self.claims, &room);
@@ -103,7 +103,10 @@ impl Machine {
         assert!(up <= self.budget, "{up} of {}", self.budget);
         let mut free = room.free;
         for of in &moves {
-            let key = (of.process.pid as usize - 1, of.number);
+            let Memory::Process(of_group) = of.memory else {
+                panic!("{of:?}")
+            };
+            let key = (of_group.pid as usize - 1, of.number);
             let chunk = self.chunks.get_mut(&key).expect("a chunk that is there");
             assert_ne!(chunk.0, of.way == Way::Up, "it is there already");
             chunk.0 = of.way == Way::Up;
@@ -178,38 +181,38 @@ fn memory_that_no_source_looks_at_stays() {
     let mut gone = Vec::new();
     let mut came = 0;
     for _ in 0..400 {
-        tiering.seen(process(0), &[]);
-        tiering.seen(process(2), std::slice::from_ref(&hot));
+        tiering.seen(process(0), &[], true);
+        tiering.seen(process(2), std::slice::from_ref(&hot), true);
         // New memory wants room, too.
         tiering.born = 4 * CHUNK_BYTES;
         let claims = [claim(u64::MAX), claim(u64::MAX)];
         for of in tiering.decide(&claims, &room(0, 32 * CHUNK_BYTES)) {
             match of.way {
                 Way::Up => came += 1,
-                Way::Down => gone.push(of.process),
+                Way::Down => gone.push(of.memory),
             }
             tiering.done(&of, of.bytes, 0);
         }
     }
     assert_eq!((gone.len(), came), (32, 32));
-    assert!(gone.iter().all(|of| *of == process(0)));
+    assert!(gone.iter().all(|of| *of == process(0).into()));
     // A limit holds for all of it.
     let moves = tiering.decide(&[claim(8 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
     assert_eq!(moves.len(), 24);
-    assert!(moves.iter().all(|of| of.process == process(1)));
+    assert!(moves.iter().all(|of| of.memory == process(1).into()));
 }
 
 #[test]
 fn of_a_limited_tenant_what_is_known_to_idle_goes_first() {
     let (mut tiering, _) = blind_on_one();
     for _ in 0..KNOWN_REPORTS {
-        tiering.seen(process(0), &[]);
+        tiering.seen(process(0), &[], true);
         tiering.decide(&[claim(u64::MAX); 2], &room(0, 0));
     }
-    tiering.seen(process(0), &[]);
+    tiering.seen(process(0), &[], true);
     let moves = tiering.decide(&[claim(40 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
     assert_eq!(moves.len(), 24);
-    assert!(moves.iter().all(|of| of.process == process(0)));
+    assert!(moves.iter().all(|of| of.memory == process(0).into()));
 }
 
 /// Without reports nothing becomes older, so what was hot before is so when they come again.
@@ -332,7 +335,7 @@ fn a_terabyte_beyond_its_limit_is_chosen_at_once() {
     let began = std::time::Instant::now();
     let moves = tiering.decide(&[claim(0), claim(u64::MAX)], &room(0, 0));
     assert_eq!(moves.len(), CHUNKS);
-    assert!(moves.iter().all(|of| of.process == process(0)));
+    assert!(moves.iter().all(|of| of.memory == process(0).into()));
     assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
 }
 
@@ -358,7 +361,7 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
     machine.give(0, 0..8, true, 0);
     machine.rounds(8);
     let down = |number| Move {
-        process: process(0),
+        memory: process(0).into(),
         number,
         way: Way::Down,
         bytes: CHUNK_BYTES,
@@ -416,7 +419,7 @@ fn a_chunk_that_would_not_move_is_left_alone_for_longer_each_time() {
             accesses: 20,
             of: 20,
         };
-        machine.tiering.seen(process(0), &[seen]);
+        machine.tiering.seen(process(0), &[seen], true);
         let room = room(64 << 20, 64 << 20);
         for of in machine.tiering.decide(&machine.claims, &room) {
             asked.push(round);

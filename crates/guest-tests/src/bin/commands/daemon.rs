@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::Case;
 use crate::program::{Done, command, memferry, number, signal};
 use crate::promote::need_tiers;
-use crate::victim::{FAULTS, HOT, NOBODY, PAGE, Victim};
+use crate::victim::{FAULTS, HOT, NOBODY, PAGE, POOL, Victim};
 
 pub const CASES: &[Case] = &[
     ("daemon_by_its_defaults_brings_hot_pages_up", defaults),
@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
         "daemon_with_damon_brings_hot_pages_up_and_keeps_limits",
         damon,
     ),
+    ("daemon_tiers_memory_that_a_group_shares", pool),
     ("daemon_with_perf_brings_pages_up_that_fault", page_faults),
     (
         "daemon_with_few_rights_works_or_says_which_is_missing",
@@ -268,6 +269,41 @@ fn damon() -> Result<(), String> {
     assert!(!told.contains(WITHOUT_TRACEPOINT), "{told}");
     hot.assert_whole();
     idle.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// Two processes share memory, and each has one half of it in its page tables: it comes up whole, counts once, and keeps a limit.
+fn pool() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (top, slow) = tiers();
+    let mut pool = Victim::free(BYTES, slow, POOL);
+    let config = format!(
+        "act = true\nsource = \"damon\"\n[[group]]\nname = \"pool\"\nprocesses = [\"{POOL}\"]\n"
+    );
+    let bytes = |status: &Value, of: &str| number(&group(status, "pool")[of]) as usize;
+    let mut daemon = Daemon::new(&config);
+    let status = daemon.wait("the pool is in the top tier", |status| {
+        bytes(status, "top") * 100 >= BYTES * 95
+            && on_top(&pool, &top) * 100 >= BYTES / PAGE / 2 * 95
+    });
+    assert!(
+        bytes(&status, "resident") <= BYTES + BYTES / 8,
+        "{status:#}"
+    );
+    daemon.end();
+    // This has all of it in the page tables of the parent.
+    pool.assert_whole();
+    assert!(on_top(&pool, &top) * 100 >= BYTES / PAGE * 95);
+    let mut daemon = Daemon::new(&format!("{config}limit = \"16M\"\n"));
+    daemon.wait("what is above its limit is down", |_| {
+        on_top(&pool, &top) * PAGE <= 18 << 20
+    });
+    daemon.end();
+    pool.assert_whole();
     assert_eq!(settings(), before);
     Ok(())
 }

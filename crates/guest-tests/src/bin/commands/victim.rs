@@ -15,6 +15,9 @@ pub const HOT: &str = "victim-hot";
 /// The name of a process that faults on some of its pages all the time, and leaves the others alone.
 pub const FAULTS: &str = "victim-faults";
 
+/// The name of a process that shares its memory with a child of the same name; each of them uses one half.
+pub const POOL: &str = "victim-hot-pool";
+
 /// The user `nobody`.
 pub const NOBODY: u32 = 65534;
 
@@ -74,9 +77,13 @@ impl Victim {
             addr,
             len,
         };
-        // Those that fault are not mapped for a moment.
-        let faulting = if name == FAULTS { len / STRIDE } else { 0 };
-        assert!(victim.pages_on(node) + faulting >= len / PAGE);
+        // Those that fault are not mapped for a moment; the child's half is mapped by the child.
+        let elsewhere = match name {
+            FAULTS => len / STRIDE,
+            POOL => len / PAGE / 2,
+            _ => 0,
+        };
+        assert!(victim.pages_on(node) + elsewhere >= len / PAGE);
         victim
     }
 
@@ -140,7 +147,7 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
     let (len, node): (usize, u32) = (len.parse().unwrap(), node.parse().unwrap());
     // Pages of shared memory keep their bytes while nobody maps them.
     let sharing = match *name {
-        FAULTS => libc::MAP_SHARED,
+        FAULTS | POOL => libc::MAP_SHARED,
         _ => libc::MAP_PRIVATE,
     };
     // SAFETY: an anonymous mapping at an address of the kernel's choice overlaps nothing.
@@ -189,10 +196,32 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
             assert_eq!(libc::syscall(libc::SYS_mbind, raw, len, 0, none, 0, 0), 0);
         }
     }
+    let mut used = 0..len;
+    if *name == POOL {
+        used = 0..len / 2;
+        // SAFETY: the parent's page tables lose the second half, and nothing of shared memory is lost by that.
+        let child = unsafe {
+            libc::madvise(
+                (raw as usize + len / 2) as *mut _,
+                len / 2,
+                libc::MADV_DONTNEED,
+            );
+            libc::fork()
+        };
+        if child == 0 {
+            // SAFETY: the child ends with its parent, and reads what stays mapped.
+            unsafe {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                for page in (len / 2..len).step_by(PAGE).cycle() {
+                    ((raw as usize + page) as *const u64).read_volatile();
+                }
+            }
+        }
+    }
     if name.starts_with(HOT) {
         let start = raw as usize;
         std::thread::spawn(move || {
-            for page in (0..len).step_by(PAGE).cycle() {
+            for page in used.step_by(PAGE).cycle() {
                 // SAFETY: inside the mapping, which nobody writes any more.
                 unsafe { ((start + page) as *const u64).read_volatile() };
             }
