@@ -398,6 +398,10 @@ fn rights() -> Result<(), String> {
         line.is_some_and(|line| line.contains("without CAP_PERFMON")),
         "{told}"
     );
+    assert!(
+        told.contains("stays where it is: without CAP_SYS_NICE"),
+        "{told}"
+    );
     hot.assert_whole();
 
     let once = |config: &str, rights| {
