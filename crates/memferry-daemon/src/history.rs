@@ -26,7 +26,7 @@ const BEGIN: &str = "{\"schema\":\"";
 /// What is kept at least.
 const DAY: f64 = 86_400.0;
 
-/// What the daemon did until a moment. Totals are those since it began.
+/// What the daemon did until a moment. Totals are those since it began. Of another version fields may be missing or unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DaemonRecord")]
 pub struct Record {

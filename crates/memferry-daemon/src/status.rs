@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the daemon does, as it leaves it in a file each round for `memferry top`.
+//! What the daemon does, as it leaves it in a file each round for `memferry top`. Fields come with versions: a reader takes those that
+//! are missing for their defaults, and leaves alone those that it does not know.
 
 #![expect(missing_docs, reason = "fields whose names say it")]
 
@@ -17,6 +18,7 @@ use crate::knobs::{FOLDER, replace};
 
 /// Everything; bytes and seconds, since the daemon began where no more is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[schemars(rename = "DaemonFile")]
 pub struct Status {
     pub pid: u32,
@@ -61,6 +63,7 @@ pub struct Status {
 
 /// What reports heat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct SourceStatus {
     pub name: String,
     /// Why it is the one.
@@ -75,6 +78,7 @@ pub struct SourceStatus {
 
 /// Samples of all CPUs, those of other processes included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct SampleStatus {
     /// mem-loads, ibs_op or page-faults.
     pub event: String,
@@ -89,12 +93,14 @@ pub struct SampleStatus {
 
 /// Some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct TierStatus {
     pub nodes: Vec<NodeStatus>,
 }
 
 /// A node's memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct NodeStatus {
     pub node: u32,
     pub size: u64,
@@ -115,6 +121,7 @@ impl TierStatus {
 
 /// A tenant. Only memory counts that may move.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct GroupStatus {
     pub name: String,
     pub processes: u64,
@@ -173,5 +180,53 @@ impl Status {
     pub(crate) fn remove(root: &Path) {
         // Without it there is nothing to remove.
         let _ = fs::remove_file(path(root));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Record;
+    use crate::machine::tests::put;
+
+    /// A record of version 0.1.0, but for its end.
+    const OLDER: &str = r#"{"date":"2026-11-28T10:00:00Z","next":60.0,"pid":7,"act":true,"seconds":0.2,"rounds":1,
+        "round_seconds":0.01,"cpu_seconds":0.01,"resident":4096,"source":{"name":"damon","why":"it is there","watched":1,
+        "cpu_seconds":0.01,"samples":{"event":"ibs_op","period":9,"taken":8,"lost":7,"throttled":6}},
+        "tiers":[{"nodes":[{"node":0,"size":2,"free":1}]},{"nodes":[{"node":1,"size":4,"free":3}]}],
+        "bytes_per_second":268435456,"waste_rate":1000,"pressure_rate":1000,"memory_pressure":null,"cpu_pressure":12.5,
+        "chosen_up":0,"chosen_down":0,"kernel_promoted":null,"kernel_demoted":null,"trouble":null,"reload_refused":false,
+        "refused_reloads":0,"errors":0,"history_errors":0,"groups":[{"name":"db","processes":1,"resident":8,"top":4,"hot":2,
+        "share":4,"protect":0,"limit":null,"promoted":4096,"demoted":0,"stayed":5,"wasted":0,"thrashed":0,"rate":1000}]}"#;
+
+    /// Each field but the date may be missing or come later; `null` where a value was never is no other shape.
+    #[test]
+    fn a_state_of_another_version_is_read() {
+        let whole: Record = serde_json::from_str(OLDER).unwrap();
+        let group = &whole.status.groups[0];
+        assert_eq!((group.promoted, group.stayed, group.rate), (4096, 5, 1000));
+        for name in [
+            "next",
+            "pid",
+            "act",
+            "resident",
+            "errors",
+            "why",
+            "samples",
+            "throttled",
+            "nodes",
+            "free",
+            "groups",
+            "stayed",
+            "limit",
+            "history_errors",
+        ] {
+            let other = OLDER.replace(&format!("\"{name}\":"), "\"of_another_version\":");
+            let record: Record = serde_json::from_str(&other).unwrap();
+            assert_eq!(record.date, whole.date, "{name}");
+            let root = tempfile::tempdir().unwrap();
+            put(root.path(), &format!("{FOLDER}/status.json"), &other);
+            assert_eq!(Status::read(root.path()).unwrap(), record.status, "{name}");
+        }
     }
 }
