@@ -95,6 +95,19 @@ fn a_daemon_is_watched_and_ends_when_asked() {
         &top("--once"),
         "has ended | `memferry daemon --once --dry-run`",
     );
+    // Its number is another process's now; version 0.1.0 wrote no start.
+    let file = root.path().join("run/memferry/status.json");
+    let left: Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("file")).expect("JSON");
+    assert!(left["start"].is_u64(), "{left}");
+    let other = Waiting::new();
+    for start in [left["start"].clone(), Value::Null] {
+        let mut left = left.clone();
+        left["pid"] = other.0.id().into();
+        left["start"] = start;
+        fs::write(&file, left.to_string()).expect("write");
+        fails(&top("--once"), "has ended");
+    }
 }
 
 #[test]

@@ -129,6 +129,8 @@ struct Daemon {
     pace: Pace,
     brake: Brake,
     watched: usize,
+    /// When this process started; its number is one of this machine's, whatever the root.
+    start: Option<u64>,
     began: Instant,
     rounds: u64,
     /// What the last round took.
@@ -177,6 +179,7 @@ impl Daemon {
             pace: pace(&config),
             brake: Brake::default(),
             watched: 0,
+            start: members::start(Path::new("/"), std::process::id()),
             began: Instant::now(),
             rounds: 0,
             took: Duration::ZERO,
@@ -588,6 +591,7 @@ impl Daemon {
         let unkept = self.history.as_ref().and_then(|of| of.trouble.as_ref());
         Status {
             pid: std::process::id(),
+            start: self.start,
             act: self.acts(),
             seconds: self.began.elapsed().as_secs_f64(),
             rounds: self.rounds,

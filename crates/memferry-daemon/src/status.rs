@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{DaemonError, file};
 use crate::knobs::{FOLDER, replace};
+use crate::{members, owner};
 
 /// Everything; bytes and seconds, since the daemon began where no more is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -22,6 +23,8 @@ use crate::knobs::{FOLDER, replace};
 #[schemars(rename = "DaemonFile")]
 pub struct Status {
     pub pid: u32,
+    /// Clock ticks from boot to its start: with `pid` no other process has that. Null of version 0.1.0.
+    pub start: Option<u64>,
     /// Whether it moves pages and changes settings, or only watches.
     pub act: bool,
     pub seconds: f64,
@@ -164,10 +167,19 @@ impl Status {
         parsed.map_err(file(&path, "understand what the daemon does"))
     }
 
-    /// Whether the daemon that wrote it is still there. One that was killed has left its last status.
-    pub fn is_of_a_process(&self) -> bool {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    /// Whether the daemon that wrote it is a process below `root`. One that was killed has left its last status, and its number may be
+    /// another process's by now.
+    pub fn is_of_a_process(&self, root: &Path) -> bool {
+        let Ok(stat) = owner::read(root, self.pid, "stat") else {
+            // A /proc with hidepid shows no process of another user.
+            let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+            let is_hidden = |pid| test_kill_process(pid) == Err(Errno::PERM);
+            return root == Path::new("/") && pid.is_some_and(is_hidden);
+        };
+        match self.start {
+            Some(start) => members::start(root, self.pid) == Some(start),
+            None => stat.starts_with(&format!("{} (memferry) ", self.pid)),
+        }
     }
 
     /// Replaces the file.
@@ -227,6 +239,24 @@ mod tests {
             let root = tempfile::tempdir().unwrap();
             put(root.path(), &format!("{FOLDER}/status.json"), &other);
             assert_eq!(Status::read(root.path()).unwrap(), record.status, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_now_is_no_daemon() {
+        let root = tempfile::tempdir().unwrap();
+        let status = |start| Status {
+            pid: 7,
+            start,
+            ..Status::default()
+        };
+        let is_there = |start| status(start).is_of_a_process(root.path());
+        assert!(!is_there(Some(900)) && !is_there(None));
+        for (name, of_older) in [("memferry", true), ("a) (memferry) S", false)] {
+            let stat = format!("7 ({name}) S {}900 0\n", "0 ".repeat(18));
+            put(root.path(), "proc/7/stat", &stat);
+            let found = [Some(900), Some(901), None].map(is_there);
+            assert_eq!(found, [true, false, of_older], "{name}");
         }
     }
 }
