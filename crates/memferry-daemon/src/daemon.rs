@@ -16,7 +16,7 @@ use signal_hook::flag;
 
 use crate::config::{Amount, Config};
 use crate::error::{DaemonError, file};
-use crate::hands::{Hands, Kernel};
+use crate::hands::{self, Carried, Hands, Kernel};
 use crate::history::History;
 use crate::knobs::Knobs;
 use crate::machine::{Machine, bytes_of};
@@ -121,6 +121,8 @@ struct Daemon {
     source: Box<dyn Source>,
     why: String,
     tiering: Tiering,
+    /// Bytes of each group that stayed, by reason.
+    stayed: Vec<BTreeMap<&'static str, u64>>,
     members: Vec<Member>,
     /// When a process's pages were looked at, and when they are to be again.
     looks: BTreeMap<ProcessId, (Instant, Instant)>,
@@ -173,6 +175,7 @@ impl Daemon {
             source,
             why,
             tiering: Tiering::new(config.groups.len()),
+            stayed: vec![BTreeMap::new(); config.groups.len()],
             members: Vec::new(),
             looks: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
@@ -260,6 +263,7 @@ impl Daemon {
         }
         if config.groups != self.config.groups {
             self.tiering = Tiering::new(config.groups.len());
+            self.stayed = vec![BTreeMap::new(); config.groups.len()];
             self.members.clear();
             self.looks.clear();
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
@@ -465,22 +469,28 @@ impl Daemon {
             if self.stop.load(Ordering::Relaxed) || began.elapsed() > MOVE_TIME {
                 break;
             }
-            match self.hands.carry(of, &self.stop) {
-                Ok((moved, stayed)) => {
-                    *(if of.way == Way::Up {
-                        &mut up
-                    } else {
-                        &mut down
-                    }) += moved;
-                    self.tiering.done(of, moved, stayed);
-                }
+            let carried = match self.hands.carry(of, &self.stop) {
+                Ok(carried) => carried,
                 // It is not looked for any more until processes are.
                 Err(MoveError::NoProcess { .. }) => {
-                    self.tiering.keep(|process| process != of.process)
+                    self.tiering.keep(|process| process != of.process);
+                    continue;
                 }
                 Err(error) => {
                     tracing::debug!(pid = of.process.pid, "{error}");
-                    self.tiering.done(of, 0, of.bytes);
+                    Carried::stayed(hands::reason(&error), of.bytes)
+                }
+            };
+            *(if of.way == Way::Up {
+                &mut up
+            } else {
+                &mut down
+            }) += carried.moved;
+            self.tiering.done(of, carried.moved, carried.stayed_bytes());
+            let mut members = self.members.iter();
+            if let Some(member) = members.find(|member| member.process == of.process) {
+                for (reason, bytes) in carried.stayed {
+                    *self.stayed[member.group].entry(reason).or_default() += bytes;
                 }
             }
         }
@@ -575,6 +585,9 @@ impl Daemon {
                     promoted: of.promoted,
                     demoted: of.demoted,
                     stayed: of.stayed,
+                    stayed_reasons: (self.stayed[index].iter())
+                        .map(|(reason, bytes)| ((*reason).to_owned(), *bytes))
+                        .collect(),
                     wasted: of.wasted,
                     thrashed: of.thrashed,
                     rate: of.rate.per_mille(),

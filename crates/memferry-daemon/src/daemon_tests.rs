@@ -16,6 +16,9 @@ use crate::tiering::{CHUNK, Placed};
 struct Fake(Arc<Mutex<BTreeMap<(u32, usize), bool>>>);
 
 const CHUNKS: usize = 32;
+/// Chunks that do not move.
+const BUSY: usize = 30;
+const DENIED: usize = 31;
 
 impl Hands for Fake {
     fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
@@ -31,10 +34,24 @@ impl Hands for Fake {
         Ok((0..CHUNKS).map(place).collect())
     }
 
-    fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<(u64, u64), MoveError> {
+    fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<Carried, MoveError> {
+        match of.number {
+            BUSY => return Ok(Carried::stayed("EBUSY", of.bytes)),
+            DENIED => {
+                return Err(MoveError::System {
+                    call: "move_pages",
+                    hint: "",
+                    source: io::Error::from_raw_os_error(libc::EPERM),
+                });
+            }
+            _ => {}
+        }
         let mut places = self.0.lock().unwrap();
         places.insert((of.process.pid, of.number), of.way == Way::Up);
-        Ok((of.bytes, 0))
+        Ok(Carried {
+            moved: of.bytes,
+            ..Carried::default()
+        })
     }
 }
 
@@ -161,6 +178,38 @@ fn the_kernel_is_supervised_and_set_back() {
     daemon.end().unwrap();
     assert_eq!(settings(root.path()), ["1", "65536", "false"]);
     assert!(Status::read(root.path()).is_err());
+}
+
+#[test]
+fn what_stayed_is_told_by_group_and_reason() {
+    let two = CONFIG.replace(
+        "act = true\n",
+        "[[group]]\nname = \"none\"\nunits = [\"x\"]\n",
+    );
+    let (root, _, _, mut daemon) = machine(&format!("act = true\n{two}"));
+    daemon.round();
+    let of = |number| Move {
+        process: daemon.members[0].process,
+        number,
+        way: Way::Down,
+        bytes: CHUNK as u64,
+    };
+    let moves = [0, BUSY, DENIED].map(of);
+    daemon.carry(&moves, 1000, 256 << 20, 256 << 20);
+    daemon.round();
+    let status = Status::read(root.path()).unwrap();
+    let [none, all] = &status.groups[..] else {
+        panic!("{status:?}")
+    };
+    let chunk = CHUNK as u64;
+    let expected = ["EBUSY", "EPERM"].map(|reason| (reason.to_owned(), chunk));
+    assert_eq!(
+        (all.stayed, &all.stayed_reasons),
+        (2 * chunk, &expected.into())
+    );
+    assert!(none.stayed_reasons.is_empty());
+    let told = "memferry_stayed_bytes_total{group=\"all\",reason=\"EBUSY\"} 2097152.0";
+    assert!(metrics::text(&status).unwrap().contains(told));
 }
 
 /// Looks at large processes take seconds, in which a stop must be heard.

@@ -2,7 +2,7 @@
 //! Where the pages of other processes lie, and their moves by the library, a chunk of 2 MiB per call: about a millisecond in which
 //! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use memferry::MoveError;
 use memferry_linux::numa;
 use memferry_linux::pagemap::Pages;
-use memferry_process::{Process, ProcessMove, Progress};
+use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 
 use crate::machine::Machine;
 use crate::members;
@@ -31,6 +31,53 @@ const SAMPLES: usize = 8;
 /// Pages of one call that asks.
 const ASK: usize = 512;
 
+/// What became of a chunk, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// They lie where they were to.
+    pub moved: u64,
+    /// They stayed, by reason: the name of an errno of move_pages(2), or one of this module.
+    pub stayed: BTreeMap<&'static str, u64>,
+}
+
+/// The cpuset of the process allows no node of that tier.
+const CPUSET: &str = "cpuset";
+/// Since it was looked at the chunk was unmapped, locked or given a policy.
+const UNMOVABLE: &str = "unmovable";
+/// An error that has no errno.
+const ERROR: &str = "error";
+
+impl Carried {
+    /// A chunk of which nothing moved, for one reason.
+    pub fn stayed(reason: &'static str, bytes: u64) -> Self {
+        Self {
+            moved: 0,
+            stayed: BTreeMap::from([(reason, bytes)]),
+        }
+    }
+
+    /// Bytes that stayed.
+    pub fn stayed_bytes(&self) -> u64 {
+        self.stayed.values().sum()
+    }
+
+    fn add(&mut self, reason: &'static str, bytes: u64) {
+        if bytes > 0 {
+            *self.stayed.entry(reason).or_default() += bytes;
+        }
+    }
+}
+
+/// The name of an error's errno.
+pub(crate) fn reason(error: &MoveError) -> &'static str {
+    match error {
+        MoveError::System { source, .. } => {
+            (source.raw_os_error()).map_or(ERROR, |errno| Reason::of(errno).name())
+        }
+        _ => ERROR,
+    }
+}
+
 /// What the daemon does to processes.
 pub trait Hands {
     /// Where the pages of a process lie that may move.
@@ -39,11 +86,11 @@ pub trait Hands {
     /// It has ended, or may not be looked at.
     fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>>;
 
-    /// Moves a chunk. Returns the bytes that moved and those that stayed.
+    /// Moves a chunk.
     ///
     /// # Errors
     /// Nothing moved: the process has ended, or may not be touched.
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError>;
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<Carried, MoveError>;
 }
 
 /// The real ones.
@@ -201,7 +248,7 @@ impl Hands for Kernel {
         Ok(places.into_iter().map(place).collect())
     }
 
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<Carried, MoveError> {
         let process = Process::open(of.process.pid)?;
         let gone = || MoveError::NoProcess {
             pid: of.process.pid,
@@ -214,23 +261,32 @@ impl Hands for Kernel {
         }
         let owner = self.owner(of.process).map_err(|_| gone())?.clone();
         let start = of.number * CHUNK;
-        let survey = process.survey_of(&owner.within(&(start..start + CHUNK)))?;
+        let ranges = owner.within(&(start..start + CHUNK));
+        if ranges.is_empty() {
+            return Ok(Carried::stayed(UNMOVABLE, of.bytes));
+        }
+        let survey = process.survey_of(&ranges)?;
         let (from, to) = match of.way {
             Way::Up => (&self.machine.lower, &self.machine.top),
             Way::Down => (&self.machine.top, &self.machine.lower),
         };
         let Some(to) = self.machine.emptiest(to, &owner.nodes) else {
-            return Ok((0, of.bytes));
+            return Ok(Carried::stayed(CPUSET, of.bytes));
         };
-        let (mut moved, mut stayed) = (0, 0);
+        let mut carried = Carried::default();
         for node in from {
             let mut options = ProcessMove::new(to);
             options.from = Some(*node);
             let done = process.move_pages(&survey, &options, &Progress::default(), cancel)?;
-            moved += done.moved.bytes;
-            stayed += done.stayed_bytes();
+            carried.moved += done.moved.bytes;
+            for (reason, count) in &done.stayed {
+                carried.add(reason.name(), count.bytes);
+            }
+            if let Some(End::Failed(error)) = &done.end {
+                carried.add(reason(error), done.left_bytes);
+            }
         }
-        Ok((moved, stayed))
+        Ok(carried)
     }
 }
 
@@ -334,6 +390,38 @@ mod tests {
         let second = map();
         second.iter_mut().step_by(4096).for_each(|byte| *byte = 2);
         assert_eq!((resident(first), resident(second)), (0, 0));
+    }
+
+    /// Node 1 of the tree is allowed to nobody here.
+    #[test]
+    fn what_stays_has_a_reason() {
+        let root = tree();
+        let pid = std::process::id();
+        let proc = root.path().join("proc");
+        std::os::unix::fs::symlink(format!("/proc/{pid}"), proc.join(pid.to_string())).unwrap();
+        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let start = members::start(root.path(), pid).unwrap();
+        let memory = vec![1_u8; 2 * CHUNK];
+        let mut carry = |number, bytes| {
+            let of = Move {
+                process: ProcessId { pid, start },
+                number,
+                way: Way::Down,
+                bytes,
+            };
+            hands.carry(&of, &AtomicBool::new(false)).unwrap()
+        };
+        assert_eq!(carry(0, 7), Carried::stayed(UNMOVABLE, 7));
+        let mapped = (memory.as_ptr() as usize).div_ceil(CHUNK);
+        assert_eq!(carry(mapped, 9), Carried::stayed(CPUSET, 9));
+        assert!(memory.iter().step_by(4096).all(|byte| *byte == 1));
+        let system = |errno| MoveError::System {
+            call: "move_pages",
+            hint: "",
+            source: io::Error::from_raw_os_error(errno),
+        };
+        assert_eq!(reason(&system(libc::EPERM)), "EPERM");
+        assert_eq!(reason(&MoveError::OtherProcess), ERROR);
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
             .filter_map(|of| Some((label("group", &of.name), get(of)? as f64)));
         sheet.gauges(&format!("group_{name}"), help, unit, rows.collect());
     }
-    let (mut moved, mut regretted) = (Vec::new(), Vec::new());
+    let (mut moved, mut stayed, mut regretted) = (Vec::new(), Vec::new(), Vec::new());
     for of in groups {
         for (outcome, direction, bytes) in [
             ("promoted", "up", of.promoted),
@@ -126,6 +126,10 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
             ];
             moved.push((labels.concat(), bytes as f64));
         }
+        for (reason, bytes) in &of.stayed_reasons {
+            let labels = [label("group", &of.name), label("reason", reason)];
+            stayed.push((labels.concat(), *bytes as f64));
+        }
         for (reason, bytes) in [("waste", of.wasted), ("thrash", of.thrashed)] {
             let labels = [label("group", &of.name), label("reason", reason)];
             regretted.push((labels.concat(), bytes as f64));
@@ -133,6 +137,8 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
     }
     let help = "Memory that the daemon chose, by what became of it";
     sheet.counters("moved", help, "bytes", moved);
+    let help = "Memory that the daemon chose and that did not move";
+    sheet.counters("stayed", help, "bytes", stayed);
     sheet.counters("regretted", "Moves that did not pay", "bytes", regretted);
 }
 

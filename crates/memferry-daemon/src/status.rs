@@ -4,6 +4,7 @@
 
 #![expect(missing_docs, reason = "fields whose names say it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -142,6 +143,8 @@ pub struct GroupStatus {
     pub demoted: u64,
     /// Was chosen, and did not move.
     pub stayed: u64,
+    /// The same by reason: the name of an errno of move_pages(2), or `cpuset`, `unmovable`, `error`.
+    pub stayed_reasons: BTreeMap<String, u64>,
     /// Was promoted, and not used again within ten seconds.
     pub wasted: u64,
     /// Was demoted, and seen in use 0.8 seconds later.
