@@ -14,7 +14,7 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::config::{Amount, Config};
+use crate::config::{Amount, Brakes, Config};
 use crate::error::{DaemonError, file};
 use crate::hands::{self, Carried, Hands, Kernel};
 use crate::history::History;
@@ -34,6 +34,8 @@ pub const ROUND: Duration = Duration::from_millis(200);
 const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
 const FIND_ROUNDS: u64 = 25;
+/// Pressure of cgroups is read each so many rounds, 1 s: the kernel averages it each two seconds.
+const PRESSURE_ROUNDS: u64 = 5;
 /// Moves end after that, so that the next report is not missed; sysfs answers 80 ms later, and a round is late by 60 ms at most.
 const MOVE_TIME: Duration = Duration::from_millis(160);
 /// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
@@ -90,7 +92,7 @@ pub fn run(options: &Options) -> Result<Status, DaemonError> {
 }
 
 /// A rate that pressure halves.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Brake {
     rate: Rate,
     wait: u32,
@@ -113,6 +115,20 @@ impl Brake {
     }
 }
 
+/// Pressure in the cgroups of a group's members: the largest of each resource, in percent, and the rate that it halves.
+#[derive(Clone, Debug, Default)]
+struct OwnPressure {
+    memory: Option<f64>,
+    cpu: Option<f64>,
+    brake: Brake,
+}
+
+/// Whether one of the pressures of memory and CPUs is above what the configuration allows.
+fn is_above(brakes: &Brakes, memory: Option<f64>, cpu: Option<f64>) -> bool {
+    memory.is_some_and(|now| now > brakes.memory_pressure)
+        || cpu.is_some_and(|now| now > brakes.cpu_pressure)
+}
+
 struct Daemon {
     options: Options,
     config: Config,
@@ -130,6 +146,8 @@ struct Daemon {
     reclaimed: BTreeMap<String, Instant>,
     pace: Pace,
     brake: Brake,
+    /// By group.
+    pressures: Vec<OwnPressure>,
     watched: usize,
     /// When this process started; its number is one of this machine's, whatever the root.
     start: Option<u64>,
@@ -181,6 +199,7 @@ impl Daemon {
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
             brake: Brake::default(),
+            pressures: vec![OwnPressure::default(); config.groups.len()],
             watched: 0,
             start: members::start(Path::new("/"), std::process::id()),
             began: Instant::now(),
@@ -264,6 +283,7 @@ impl Daemon {
         if config.groups != self.config.groups {
             self.tiering = Tiering::new(config.groups.len());
             self.stayed = vec![BTreeMap::new(); config.groups.len()];
+            self.pressures = vec![OwnPressure::default(); config.groups.len()];
             self.members.clear();
             self.looks.clear();
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
@@ -381,6 +401,9 @@ impl Daemon {
         if self.rounds % FIND_ROUNDS == 0 {
             self.find();
         }
+        if self.rounds % PRESSURE_ROUNDS == 0 {
+            self.read_pressures();
+        }
         self.rounds += 1;
         self.look();
         let report = self.source.report(&mut self.knobs);
@@ -392,16 +415,13 @@ impl Daemon {
             Ok(Report::Kernel { promoted, demoted }) => kernel = Some((promoted, demoted)),
             Err(error) => self.trouble(&error.to_string()),
         }
-        let pressures = [
-            ("memory", self.config.brakes.memory_pressure),
-            ("cpu", self.config.brakes.cpu_pressure),
-        ]
-        .map(|(resource, most)| (self.machine.pressure(resource), most));
-        self.brake.feel(
-            pressures
-                .iter()
-                .any(|(now, most)| now.is_some_and(|now| now > *most)),
-        );
+        let pressures = ["memory", "cpu"].map(|resource| self.machine.pressure(resource));
+        let [memory, cpu] = pressures;
+        self.brake.feel(is_above(&self.config.brakes, memory, cpu));
+        for of in &mut self.pressures {
+            let is_above = is_above(&self.config.brakes, of.memory, of.cpu);
+            of.brake.feel(is_above);
+        }
         let claims: Vec<Tenant> = self.claims();
         let ms = self.began.elapsed().as_millis() as u64;
         let whole = self.pace.budget(ms);
@@ -419,7 +439,7 @@ impl Daemon {
                 false => self.carry(&moves, ms, whole, room.budget),
             }
         }
-        let status = self.status(&moves, kernel, pressures.map(|(now, _)| now));
+        let status = self.status(&moves, kernel, pressures);
         if let Err(error) = status.write(&self.options.root) {
             self.trouble(&error.to_string());
         }
@@ -444,15 +464,30 @@ impl Daemon {
         }
     }
 
+    fn read_pressures(&mut self) {
+        for (index, of) in self.pressures.iter_mut().enumerate() {
+            let members = self.members.iter().filter(|member| member.group == index);
+            let cgroups: BTreeSet<&str> = members.map(|member| &*member.cgroup).collect();
+            let largest = |resource| {
+                let all = (cgroups.iter())
+                    .filter_map(|cgroup| self.machine.cgroup_pressure(cgroup, resource));
+                all.reduce(f64::max)
+            };
+            (of.memory, of.cpu) = (largest("memory"), largest("cpu"));
+        }
+    }
+
     fn claims(&self) -> Vec<Tenant> {
         let top = self.machine.top_bytes();
-        let claim = |group: &crate::config::Group| Tenant {
+        let claim = |(group, own): (&crate::config::Group, &OwnPressure)| Tenant {
+            pressure: own.brake.rate,
             protect: group.protect.of(top),
             limit: group.limit.map_or(u64::MAX, |limit: Amount| limit.of(top)),
             weight: group.weight,
             ..Tenant::default()
         };
-        self.config.groups.iter().map(claim).collect()
+        let groups = self.config.groups.iter().zip(&self.pressures);
+        groups.map(claim).collect()
     }
 
     fn carry(&mut self, moves: &[Move], ms: u64, whole: u64, budget: u64) {
@@ -514,7 +549,9 @@ impl Daemon {
                 .find(|member| member.process == of.process);
             // The root has no such file, and would be everybody's.
             if let Some(member) = member.filter(|member| member.cgroup.len() > 1) {
-                *over.entry(&member.cgroup).or_default() += of.bytes;
+                let rate = self.pressures[member.group].brake.rate.of(rate);
+                let due = over.entry(&member.cgroup).or_default();
+                *due = (*due + of.bytes).min(rate / 2);
             }
         }
         // What has gone is known once all its processes were looked at again.
@@ -526,7 +563,6 @@ impl Daemon {
         });
         let mut failed = None;
         for (cgroup, bytes) in over {
-            let bytes = bytes.min(rate / 2);
             let done = self.knobs.write(
                 &format!("sys/fs/cgroup{cgroup}/memory.reclaim"),
                 &bytes.to_string(),
@@ -591,6 +627,9 @@ impl Daemon {
                     wasted: of.wasted,
                     thrashed: of.thrashed,
                     rate: of.rate.per_mille(),
+                    memory_pressure: self.pressures[index].memory,
+                    cpu_pressure: self.pressures[index].cpu,
+                    pressure_rate: Some(self.pressures[index].brake.rate.per_mille()),
                 }
             };
         let rate = self.brake.rate.of(self

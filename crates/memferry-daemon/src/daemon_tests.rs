@@ -247,6 +247,49 @@ fn pressure_halves_the_rate_and_it_comes_back() {
     assert_eq!(text(root.path(), BALANCING_RATE), "128");
 }
 
+/// Process 20 is in cgroup /a, 32 MiB above its group's limit; process 21 in /b, as far above its own.
+#[test]
+fn pressure_in_a_groups_own_cgroups_halves_its_rate_alone() {
+    let of = |name: &str| {
+        format!("[[group]]\nname = \"{name}\"\nprocesses = [\"{name}\"]\nlimit = \"16M\"\n")
+    };
+    let config = of("p20") + &of("p21") + "[brakes]\nbytes_per_second = \"32M\"\n";
+    let (root, _, fake, mut daemon) = machine(&format!("act = true\n{config}"));
+    for file in ["statm", "comm", "stat"] {
+        let copy = text(root.path(), &format!("proc/20/{file}")).replace("p20", "p21");
+        put(root.path(), &format!("proc/21/{file}"), &(copy + "\n"));
+    }
+    put(root.path(), "proc/21/cgroup", "0::/b\n");
+    let b = RECLAIM.replace("/a/", "/b/");
+    put(root.path(), &b, "");
+    let on_top = (0..CHUNKS).map(|number| ((21, number), true));
+    fake.0.lock().unwrap().extend(on_top);
+    let press = |file: &str| {
+        let text = "some avg10=50.00 avg60=0 avg300=0 total=0\n";
+        put(root.path(), &format!("sys/fs/cgroup/{file}.pressure"), text);
+    };
+    press("a/memory");
+    // By default busy CPUs slow nobody.
+    press("b/cpu");
+    daemon.round();
+    let asked = [RECLAIM, &b].map(|file| text(root.path(), file).parse::<u64>().unwrap() >> 20);
+    assert_eq!(asked, [8, 16]);
+    let status = Status::read(root.path()).unwrap();
+    let rates = [0, 1].map(|group: usize| status.groups[group].pressure_rate);
+    assert_eq!(
+        (rates, status.pressure_rate),
+        ([Some(500), Some(1000)], 1000)
+    );
+    let [p20, p21] = &status.groups[..] else {
+        panic!("{status:?}")
+    };
+    assert_eq!((p20.memory_pressure, p20.cpu_pressure), (Some(50.0), None));
+    assert_eq!((p21.memory_pressure, p21.cpu_pressure), (None, Some(50.0)));
+    let told = "memferry_group_rate_ratio{group=\"p20\",reason=\"pressure\"} 0.5";
+    assert!(metrics::text(&status).unwrap().contains(told));
+    assert_eq!(daemon.claims()[0].pressure.per_mille(), 500);
+}
+
 #[test]
 fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
     let (root, _, _, mut daemon) = machine(CONFIG);

@@ -140,6 +140,15 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
     let help = "Memory that the daemon chose and that did not move";
     sheet.counters("stayed", help, "bytes", stayed);
     sheet.counters("regretted", "Moves that did not pay", "bytes", regretted);
+    let rates = groups.iter().flat_map(|of| {
+        let reasons = [("thrash", Some(of.rate)), ("pressure", of.pressure_rate)];
+        reasons.into_iter().filter_map(|(reason, rate)| {
+            let labels = [label("group", &of.name), label("reason", reason)];
+            Some((labels.concat(), rate? as f64 / 1000.0))
+        })
+    });
+    let help = "What thrash and pressure in its own cgroups leave of a group's rate";
+    sheet.gauges("group_rate", help, "ratio", rates.collect());
 }
 
 fn machine(sheet: &mut Sheet, status: &Status) {

@@ -151,6 +151,11 @@ pub struct GroupStatus {
     pub thrashed: u64,
     /// Thousandths of its rate that thrash leaves.
     pub rate: u64,
+    /// Percent of the last ten seconds in which somebody in its cgroups waited, the largest of them; null where none tells.
+    pub memory_pressure: Option<f64>,
+    pub cpu_pressure: Option<f64>,
+    /// Thousandths of its rate that these leave; null of version 0.1.0.
+    pub pressure_rate: Option<u64>,
 }
 
 fn path(root: &Path) -> PathBuf {

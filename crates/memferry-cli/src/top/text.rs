@@ -90,6 +90,7 @@ fn details(of: &GroupStatus) -> String {
         "\n{}: {}, {}\n\
          in the top tier: {} ({:.0}% of its memory); share {}\n\
          protected: {}; limit: {}; thrash leaves {:.0}% of its rate\n\
+         waiting for memory {}, cpu {}; pressure leaves {} of its rate\n\
          in use: {} ({:.0}% of its memory)\n\
          moved: {} up, {} down, {} would not move{}\n\
          did not pay: {} that went up ({:.0}%), {} that went down ({:.0}%)\n",
@@ -102,6 +103,9 @@ fn details(of: &GroupStatus) -> String {
         about(of.protect),
         of.limit.map_or_else(|| "none".to_owned(), about),
         of.rate as f64 / 10.0,
+        pressure(of.memory_pressure),
+        pressure(of.cpu_pressure),
+        pressure(of.pressure_rate.map(|rate| rate as f64 / 10.0)),
         about(of.hot),
         percent(of.hot, of.resident),
         about(of.promoted),
@@ -143,6 +147,11 @@ fn short(bytes: u64) -> String {
     }
 }
 
+/// Percent of ten seconds, or of a rate.
+fn pressure(percent: Option<f64>) -> String {
+    percent.map_or("-".to_owned(), |percent| format!("{percent:.1}%"))
+}
+
 fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
 }
@@ -174,8 +183,6 @@ fn head(now: &Status, before: Option<&Status>) -> String {
         )
     });
     lines.push(tiers.collect::<Vec<_>>().join("; "));
-    let pressure =
-        |resource: Option<f64>| resource.map_or("-".to_owned(), |percent| format!("{percent:.1}%"));
     lines.push(format!(
         "rate {}/s (waste leaves {}%, pressure {}%); waiting for memory {}, cpu {}",
         about(now.bytes_per_second),
