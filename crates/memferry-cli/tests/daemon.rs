@@ -95,6 +95,56 @@ fn a_daemon_is_watched_and_ends_when_asked() {
         &top("--once"),
         "has ended | `memferry daemon --once --dry-run`",
     );
+    // Its number is another process's now; version 0.1.0 wrote no start.
+    let file = root.path().join("run/memferry/status.json");
+    let left: Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("file")).expect("JSON");
+    assert!(left["start"].is_u64(), "{left}");
+    let other = Waiting::new();
+    for start in [left["start"].clone(), Value::Null] {
+        let mut left = left.clone();
+        left["pid"] = other.0.id().into();
+        left["start"] = start;
+        fs::write(&file, left.to_string()).expect("write");
+        fails(&top("--once"), "has ended");
+    }
+}
+
+/// Files of a kernel that was booted with psi=0.
+#[test]
+fn a_brake_without_pressure_is_told_once() {
+    let root = tiered();
+    configure(root.path(), GROUP);
+    let told = || stderr(&daemon(root.path()).arg("--once").output().expect("start"));
+    for file in ["memory", "cpu"] {
+        put(root.path(), &format!("proc/pressure/{file}"), "");
+    }
+    let silent = told();
+    assert_eq!(silent.matches("boot with psi=1").count(), 1, "{silent}");
+    has(&silent, "WARN | /proc/pressure/memory");
+    let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    put(root.path(), "proc/pressure/memory", text);
+    let silent = told();
+    assert!(!silent.contains("psi"), "{silent}");
+}
+
+#[test]
+fn the_log_has_a_level() {
+    let root = tiered();
+    configure(root.path(), GROUP);
+    let told = |level: &str| {
+        let mut daemon = daemon(root.path());
+        stderr(
+            &daemon
+                .args(["--once", "--log", level])
+                .output()
+                .expect("start"),
+        )
+    };
+    has(&told("debug"), "DEBUG round | INFO started");
+    let warn = told("warn");
+    assert!(!warn.contains("INFO") && warn.contains("WARN"), "{warn}");
+    has(&told("loud"), "'loud' | error, warn, info, debug");
 }
 
 #[test]

@@ -142,7 +142,7 @@ pub struct HistoryPlace {
     pub bytes: u64,
 }
 
-/// A day of 16 groups at a record a minute is half of it.
+/// A day of 12 groups at a record a minute is half of it.
 fn history_bytes() -> u64 {
     16 << 20
 }

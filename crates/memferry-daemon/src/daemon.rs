@@ -15,9 +15,9 @@ use sd_notify::NotifyState;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
-use crate::config::{Amount, Config};
+use crate::config::{Amount, Brakes, Config};
 use crate::error::{DaemonError, file};
-use crate::hands::{Hands, Kernel};
+use crate::hands::{self, Carried, Hands, Kernel};
 use crate::history::History;
 use crate::knobs::Knobs;
 use crate::machine::{Machine, bytes_of};
@@ -36,6 +36,8 @@ pub const ROUND: Duration = Duration::from_millis(200);
 const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
 const FIND_ROUNDS: u64 = 25;
+/// Pressure of cgroups is read each so many rounds, 1 s: the kernel averages it each two seconds.
+const PRESSURE_ROUNDS: u64 = 5;
 /// Moves end after that, so that the next report is not missed; sysfs answers 80 ms later, and a round is late by 60 ms at most.
 const MOVE_TIME: Duration = Duration::from_millis(160);
 /// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
@@ -94,7 +96,7 @@ pub fn run(options: &Options) -> Result<Status, DaemonError> {
 }
 
 /// A rate that pressure halves.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Brake {
     rate: Rate,
     wait: u32,
@@ -117,6 +119,20 @@ impl Brake {
     }
 }
 
+/// Pressure in the cgroups of a group's members: the largest of each resource, in percent, and the rate that it halves.
+#[derive(Clone, Debug, Default)]
+struct OwnPressure {
+    memory: Option<f64>,
+    cpu: Option<f64>,
+    brake: Brake,
+}
+
+/// Whether one of the pressures of memory and CPUs is above what the configuration allows.
+fn is_above(brakes: &Brakes, memory: Option<f64>, cpu: Option<f64>) -> bool {
+    memory.is_some_and(|now| now > brakes.memory_pressure)
+        || cpu.is_some_and(|now| now > brakes.cpu_pressure)
+}
+
 struct Daemon {
     options: Options,
     config: Config,
@@ -125,6 +141,8 @@ struct Daemon {
     source: Box<dyn Source>,
     why: String,
     tiering: Tiering,
+    /// Bytes of each group that stayed, by reason.
+    stayed: Vec<BTreeMap<&'static str, u64>>,
     members: Vec<Member>,
     /// What processes of one group share, and when it is looked for again.
     shared_memory: Rc<[SharedMemory]>,
@@ -137,7 +155,11 @@ struct Daemon {
     reclaimed: BTreeMap<String, Instant>,
     pace: Pace,
     brake: Brake,
+    /// By group.
+    pressures: Vec<OwnPressure>,
     watched: usize,
+    /// When this process started; its number is one of this machine's, whatever the root.
+    start: Option<u64>,
     began: Instant,
     rounds: u64,
     /// What the last round took.
@@ -178,12 +200,23 @@ impl Daemon {
             let at = metrics::serve(listen, Arc::clone(&shared))?;
             tracing::info!(at, "metrics");
         }
+        for (resource, most) in [
+            ("memory", config.brakes.memory_pressure),
+            ("cpu", config.brakes.cpu_pressure),
+        ] {
+            if most < 100.0 && machine.pressure(resource).is_none() {
+                tracing::warn!(
+                    "/proc/pressure/{resource} is missing or empty, so {resource}_pressure brakes nothing; boot with psi=1"
+                );
+            }
+        }
         tracing::info!(source = source.name(), why, act = acts, top = ?machine.top, lower = ?machine.lower, "started");
         Ok(Self {
             options: options.clone(),
             source,
             why,
             tiering: Tiering::new(config.groups.len()),
+            stayed: vec![BTreeMap::new(); config.groups.len()],
             members: Vec::new(),
             shared_memory: Rc::default(),
             shared_due: Instant::now(),
@@ -192,7 +225,9 @@ impl Daemon {
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
             brake: Brake::default(),
+            pressures: vec![OwnPressure::default(); config.groups.len()],
             watched: 0,
+            start: members::start(Path::new("/"), std::process::id()),
             began: Instant::now(),
             rounds: 0,
             took: Duration::ZERO,
@@ -273,6 +308,8 @@ impl Daemon {
         }
         if config.groups != self.config.groups {
             self.tiering = Tiering::new(config.groups.len());
+            self.stayed = vec![BTreeMap::new(); config.groups.len()];
+            self.pressures = vec![OwnPressure::default(); config.groups.len()];
             self.members.clear();
             self.looks.clear();
             self.shared_due = Instant::now();
@@ -448,6 +485,9 @@ impl Daemon {
         if self.rounds % FIND_ROUNDS == 0 {
             self.find();
         }
+        if self.rounds % PRESSURE_ROUNDS == 0 {
+            self.read_pressures();
+        }
         self.rounds += 1;
         self.look();
         let report = self.source.report(&mut self.knobs);
@@ -457,16 +497,13 @@ impl Daemon {
             Ok(Report::Kernel { promoted, demoted }) => kernel = Some((promoted, demoted)),
             Err(error) => self.trouble(&error.to_string()),
         }
-        let pressures = [
-            ("memory", self.config.brakes.memory_pressure),
-            ("cpu", self.config.brakes.cpu_pressure),
-        ]
-        .map(|(resource, most)| (self.machine.pressure(resource), most));
-        self.brake.feel(
-            pressures
-                .iter()
-                .any(|(now, most)| now.is_some_and(|now| now > *most)),
-        );
+        let pressures = ["memory", "cpu"].map(|resource| self.machine.pressure(resource));
+        let [memory, cpu] = pressures;
+        self.brake.feel(is_above(&self.config.brakes, memory, cpu));
+        for of in &mut self.pressures {
+            let is_above = is_above(&self.config.brakes, of.memory, of.cpu);
+            of.brake.feel(is_above);
+        }
         let claims: Vec<Tenant> = self.claims();
         let ms = self.began.elapsed().as_millis() as u64;
         let whole = self.pace.budget(ms);
@@ -478,13 +515,19 @@ impl Daemon {
             kernel_moves: self.source.kernel_moves(),
         };
         let moves = self.tiering.decide(&claims, &room);
+        tracing::debug!(
+            free = room.free,
+            budget = room.budget,
+            chosen = moves.len(),
+            "round"
+        );
         if self.acts() {
             match self.source.kernel_moves() {
                 true => self.supervise(&moves),
                 false => self.carry(&moves, ms, whole, room.budget),
             }
         }
-        let status = self.status(&moves, kernel, pressures.map(|(now, _)| now));
+        let status = self.status(&moves, kernel, pressures);
         if let Err(error) = status.write(&self.options.root) {
             self.trouble(&error.to_string());
         }
@@ -527,15 +570,30 @@ impl Daemon {
         }
     }
 
+    fn read_pressures(&mut self) {
+        for (index, of) in self.pressures.iter_mut().enumerate() {
+            let members = self.members.iter().filter(|member| member.group == index);
+            let cgroups: BTreeSet<&str> = members.map(|member| &*member.cgroup).collect();
+            let largest = |resource| {
+                let all = (cgroups.iter())
+                    .filter_map(|cgroup| self.machine.cgroup_pressure(cgroup, resource));
+                all.reduce(f64::max)
+            };
+            (of.memory, of.cpu) = (largest("memory"), largest("cpu"));
+        }
+    }
+
     fn claims(&self) -> Vec<Tenant> {
         let top = self.machine.top_bytes();
-        let claim = |group: &crate::config::Group| Tenant {
+        let claim = |(group, own): (&crate::config::Group, &OwnPressure)| Tenant {
+            pressure: own.brake.rate,
             protect: group.protect.of(top),
             limit: group.limit.map_or(u64::MAX, |limit: Amount| limit.of(top)),
             weight: group.weight,
             ..Tenant::default()
         };
-        self.config.groups.iter().map(claim).collect()
+        let groups = self.config.groups.iter().zip(&self.pressures);
+        groups.map(claim).collect()
     }
 
     fn carry(&mut self, moves: &[Move], ms: u64, whole: u64, budget: u64) {
@@ -552,20 +610,28 @@ impl Daemon {
             if self.stop.load(Ordering::Relaxed) || began.elapsed() > MOVE_TIME {
                 break;
             }
-            match self.hands.carry(of, &self.stop) {
-                Ok((moved, stayed)) => {
-                    *(if of.way == Way::Up {
-                        &mut up
-                    } else {
-                        &mut down
-                    }) += moved;
-                    self.tiering.done(of, moved, stayed);
-                }
+            let carried = match self.hands.carry(of, &self.stop) {
+                Ok(carried) => carried,
                 // It is not looked for any more until processes are.
-                Err(MoveError::NoProcess { .. }) => self.tiering.keep(|memory| memory != of.memory),
+                Err(MoveError::NoProcess { .. }) => {
+                    self.tiering.keep(|memory| memory != of.memory);
+                    continue;
+                }
                 Err(error) => {
                     tracing::debug!(memory = ?of.memory, "{error}");
-                    self.tiering.done(of, 0, of.bytes);
+                    Carried::stayed(hands::reason(&error), of.bytes)
+                }
+            };
+            *(if of.way == Way::Up {
+                &mut up
+            } else {
+                &mut down
+            }) += carried.moved;
+            self.tiering.done(of, carried.moved, carried.stayed_bytes());
+            let group = self.memories().find(|(memory, _)| *memory == of.memory);
+            if let Some((_, group)) = group {
+                for (reason, bytes) in carried.stayed {
+                    *self.stayed[group].entry(reason).or_default() += bytes;
                 }
             }
         }
@@ -589,7 +655,9 @@ impl Daemon {
                 .find(|member| Memory::Process(member.process) == of.memory);
             // The root has no such file, and would be everybody's.
             if let Some(member) = member.filter(|member| member.cgroup.len() > 1) {
-                *over.entry(&member.cgroup).or_default() += of.bytes;
+                let rate = self.pressures[member.group].brake.rate.of(rate);
+                let due = over.entry(&member.cgroup).or_default();
+                *due = (*due + of.bytes).min(rate / 2);
             }
         }
         // What has gone is known once all its processes were looked at again.
@@ -601,7 +669,6 @@ impl Daemon {
         });
         let mut failed = None;
         for (cgroup, bytes) in over {
-            let bytes = bytes.min(rate / 2);
             let done = self.knobs.write(
                 &format!("sys/fs/cgroup{cgroup}/memory.reclaim"),
                 &bytes.to_string(),
@@ -660,9 +727,15 @@ impl Daemon {
                     promoted: of.promoted,
                     demoted: of.demoted,
                     stayed: of.stayed,
+                    stayed_reasons: (self.stayed[index].iter())
+                        .map(|(reason, bytes)| ((*reason).to_owned(), *bytes))
+                        .collect(),
                     wasted: of.wasted,
                     thrashed: of.thrashed,
                     rate: of.rate.per_mille(),
+                    memory_pressure: self.pressures[index].memory,
+                    cpu_pressure: self.pressures[index].cpu,
+                    pressure_rate: Some(self.pressures[index].brake.rate.per_mille()),
                 }
             };
         let rate = self.brake.rate.of(self
@@ -676,6 +749,7 @@ impl Daemon {
         let unkept = self.history.as_ref().and_then(|of| of.trouble.as_ref());
         Status {
             pid: std::process::id(),
+            start: self.start,
             act: self.acts(),
             seconds: self.began.elapsed().as_secs_f64(),
             rounds: self.rounds,

@@ -16,6 +16,9 @@ use crate::tiering::{CHUNK, Placed};
 struct Fake(Arc<Mutex<BTreeMap<(u32, usize), bool>>>);
 
 const CHUNKS: usize = 32;
+/// Chunks that do not move.
+const BUSY: usize = 30;
+const DENIED: usize = 31;
 
 fn process(memory: Memory) -> ProcessId {
     match memory {
@@ -41,10 +44,24 @@ impl Hands for Fake {
         Ok((0..CHUNKS).map(place).collect())
     }
 
-    fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<(u64, u64), MoveError> {
+    fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<Carried, MoveError> {
+        match of.number {
+            BUSY => return Ok(Carried::stayed("EBUSY", of.bytes)),
+            DENIED => {
+                return Err(MoveError::System {
+                    call: "move_pages",
+                    hint: "",
+                    source: io::Error::from_raw_os_error(libc::EPERM),
+                });
+            }
+            _ => {}
+        }
         let mut places = self.0.lock().unwrap();
         places.insert((process(of.memory).pid, of.number), of.way == Way::Up);
-        Ok((of.bytes, 0))
+        Ok(Carried {
+            moved: of.bytes,
+            ..Carried::default()
+        })
     }
 }
 
@@ -172,6 +189,35 @@ fn the_kernel_is_supervised_and_set_back() {
     assert!(Status::read(root.path()).is_err());
 }
 
+#[test]
+fn what_stayed_is_told_by_group_and_reason() {
+    let none = "[[group]]\nname = \"none\"\nunits = [\"x\"]\n[[group]]";
+    let (root, _, _, mut daemon) = machine(&CONFIG.replace("[[group]]", none));
+    daemon.round();
+    let of = |number| Move {
+        memory: daemon.members[0].process.into(),
+        number,
+        way: Way::Down,
+        bytes: CHUNK as u64,
+    };
+    let moves = [0, BUSY, DENIED].map(of);
+    daemon.carry(&moves, 1000, 256 << 20, 256 << 20);
+    daemon.round();
+    let status = Status::read(root.path()).unwrap();
+    let [none, all] = &status.groups[..] else {
+        panic!("{status:?}")
+    };
+    let chunk = CHUNK as u64;
+    let expected = ["EBUSY", "EPERM"].map(|reason| (reason.to_owned(), chunk));
+    assert_eq!(
+        (all.stayed, &all.stayed_reasons),
+        (2 * chunk, &expected.into())
+    );
+    assert!(none.stayed_reasons.is_empty());
+    let told = "memferry_stayed_bytes_total{group=\"all\",reason=\"EBUSY\"} 2097152.0";
+    assert!(metrics::text(&status).unwrap().contains(told));
+}
+
 /// Looks at large processes take seconds, in which a stop must be heard.
 #[test]
 fn a_stop_ends_the_looks() {
@@ -207,6 +253,51 @@ fn pressure_halves_the_rate_and_it_comes_back() {
     assert_eq!(text(root.path(), BALANCING_RATE), "128");
 }
 
+/// Process 20 is in cgroup /a, 32 MiB above its group's limit; process 21 in /b, as far above its own.
+#[test]
+fn pressure_in_a_groups_own_cgroups_halves_its_rate_alone() {
+    let of = |name: &str| {
+        format!("[[group]]\nname = \"{name}\"\nprocesses = [\"{name}\"]\nlimit = \"16M\"\n")
+    };
+    let config = of("p20") + &of("p21") + "[brakes]\nbytes_per_second = \"32M\"\n";
+    let (root, _, fake, mut daemon) = machine(&format!(
+        "act = true\nsource = \"numa-balancing\"\n{config}"
+    ));
+    for file in ["statm", "comm", "stat"] {
+        let copy = text(root.path(), &format!("proc/20/{file}")).replace("p20", "p21");
+        put(root.path(), &format!("proc/21/{file}"), &(copy + "\n"));
+    }
+    put(root.path(), "proc/21/cgroup", "0::/b\n");
+    let b = RECLAIM.replace("/a/", "/b/");
+    put(root.path(), &b, "");
+    let on_top = (0..CHUNKS).map(|number| ((21, number), true));
+    fake.0.lock().unwrap().extend(on_top);
+    let press = |file: &str| {
+        let text = "some avg10=50.00 avg60=0 avg300=0 total=0\n";
+        put(root.path(), &format!("sys/fs/cgroup/{file}.pressure"), text);
+    };
+    press("a/memory");
+    // By default busy CPUs slow nobody.
+    press("b/cpu");
+    daemon.round();
+    let asked = [RECLAIM, &b].map(|file| text(root.path(), file).parse::<u64>().unwrap() >> 20);
+    assert_eq!(asked, [8, 16]);
+    let status = Status::read(root.path()).unwrap();
+    let rates = [0, 1].map(|group: usize| status.groups[group].pressure_rate);
+    assert_eq!(
+        (rates, status.pressure_rate),
+        ([Some(500), Some(1000)], 1000)
+    );
+    let [p20, p21] = &status.groups[..] else {
+        panic!("{status:?}")
+    };
+    assert_eq!((p20.memory_pressure, p20.cpu_pressure), (Some(50.0), None));
+    assert_eq!((p21.memory_pressure, p21.cpu_pressure), (None, Some(50.0)));
+    let told = "memferry_group_rate_ratio{group=\"p20\",reason=\"pressure\"} 0.5";
+    assert!(metrics::text(&status).unwrap().contains(told));
+    assert_eq!(daemon.claims()[0].pressure.per_mille(), 500);
+}
+
 #[test]
 fn a_bad_file_changes_nothing_and_a_good_one_is_taken() {
     let (root, _, _, mut daemon) = machine(CONFIG);
@@ -235,8 +326,11 @@ fn damon_is_taken_once_somebody_else_leaves_it() {
     configure(&mut daemon, &CONFIG.replace("numa-balancing", "auto"));
     assert_eq!(settings(root.path()), ["1", "65536", "false"]);
     daemon.round();
-    // Only the limit moves anything.
-    assert_eq!((daemon.source.name(), fake.top(20)), ("none", CHUNKS / 2));
+    // Only the limit moves anything; two chunks would not move.
+    assert_eq!(
+        (daemon.source.name(), fake.top(20)),
+        ("none", CHUNKS / 2 + 2)
+    );
     assert!(daemon.why.contains("somebody else"), "{}", daemon.why);
     daemon.find();
     assert_eq!(daemon.source.name(), "none");

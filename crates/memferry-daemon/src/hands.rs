@@ -2,7 +2,7 @@
 //! Where the pages of other processes lie, and their moves by the library, a chunk of 2 MiB per call: about a millisecond in which
 //! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use memferry::MoveError;
 use memferry_linux::numa;
 use memferry_linux::pagemap::Pages;
-use memferry_process::{Process, ProcessMove, Progress};
+use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 
 use crate::machine::Machine;
 use crate::members;
@@ -35,6 +35,53 @@ const ASK: usize = 512;
 /// Processes by which shared pages are looked for, and moved: each has in its page tables what it used itself.
 const MAPPERS: usize = 8;
 
+/// What became of a chunk, bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Carried {
+    /// They lie where they were to.
+    pub moved: u64,
+    /// They stayed, by reason: the name of an errno of move_pages(2), or one of this module.
+    pub stayed: BTreeMap<&'static str, u64>,
+}
+
+/// The cpuset of the process allows no node of that tier.
+const CPUSET: &str = "cpuset";
+/// Since it was looked at the chunk was unmapped, locked or given a policy.
+const UNMOVABLE: &str = "unmovable";
+/// An error that has no errno.
+const ERROR: &str = "error";
+
+impl Carried {
+    /// A chunk of which nothing moved, for one reason.
+    pub fn stayed(reason: &'static str, bytes: u64) -> Self {
+        Self {
+            moved: 0,
+            stayed: BTreeMap::from([(reason, bytes)]),
+        }
+    }
+
+    /// Bytes that stayed.
+    pub fn stayed_bytes(&self) -> u64 {
+        self.stayed.values().sum()
+    }
+
+    fn add(&mut self, reason: &'static str, bytes: u64) {
+        if bytes > 0 {
+            *self.stayed.entry(reason).or_default() += bytes;
+        }
+    }
+}
+
+/// The name of an error's errno.
+pub(crate) fn reason(error: &MoveError) -> &'static str {
+    match error {
+        MoveError::System { source, .. } => {
+            (source.raw_os_error()).map_or(ERROR, |errno| Reason::of(errno).name())
+        }
+        _ => ERROR,
+    }
+}
+
 /// What the daemon does to processes.
 pub trait Hands {
     /// From now on these are shared: what a process has of them does not count as its own.
@@ -46,11 +93,11 @@ pub trait Hands {
     /// The process has ended, or may not be looked at.
     fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>>;
 
-    /// Moves a chunk. Returns the bytes that moved and those that stayed.
+    /// Moves a chunk.
     ///
     /// # Errors
     /// Nothing moved: the process has ended, or may not be touched.
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError>;
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<Carried, MoveError>;
 }
 
 /// The real ones.
@@ -324,23 +371,28 @@ impl Kernel {
         (from, to): (&[u32], u32),
         shared: bool,
         cancel: &AtomicBool,
-    ) -> Result<(u64, u64), MoveError> {
+    ) -> Result<Carried, MoveError> {
         let of = Process::open(process.pid)?;
         // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
         if members::start(&self.machine.root, process.pid) != Some(process.start) {
             return Err(gone(process));
         }
         let survey = of.survey_of(ranges)?;
-        let (mut moved, mut stayed) = (0, 0);
+        let mut carried = Carried::default();
         for node in from {
             let mut options = ProcessMove::new(to);
             options.from = Some(*node);
             options.shared = shared;
             let done = of.move_pages(&survey, &options, &Progress::default(), cancel)?;
-            moved += done.moved.bytes;
-            stayed += done.stayed_bytes();
+            carried.moved += done.moved.bytes;
+            for (reason, count) in &done.stayed {
+                carried.add(reason.name(), count.bytes);
+            }
+            if let Some(End::Failed(error)) = &done.end {
+                carried.add(reason(error), done.left_bytes);
+            }
         }
-        Ok((moved, stayed))
+        Ok(carried)
     }
 }
 
@@ -367,7 +419,7 @@ impl Hands for Kernel {
         }
     }
 
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
+    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<Carried, MoveError> {
         let chunk = of.number * CHUNK..(of.number + 1) * CHUNK;
         let (from, to) = match of.way {
             Way::Up => (self.machine.lower.clone(), self.machine.top.clone()),
@@ -375,42 +427,42 @@ impl Hands for Kernel {
         };
         match of.memory {
             Memory::Process(process) => {
-                let allowed = self
-                    .owner(process)
-                    .map_err(|_| gone(process))?
-                    .nodes
-                    .clone();
-                let Some(to) = self.machine.emptiest(&to, &allowed) else {
-                    return Ok((0, of.bytes));
-                };
                 let ranges = self.own(process, &chunk).map_err(|_| gone(process))?;
+                if ranges.is_empty() {
+                    return Ok(Carried::stayed(UNMOVABLE, of.bytes));
+                }
+                let owner = self.owner(process).map_err(|_| gone(process))?;
+                let allowed = owner.nodes.clone();
+                let Some(to) = self.machine.emptiest(&to, &allowed) else {
+                    return Ok(Carried::stayed(CPUSET, of.bytes));
+                };
                 self.carry_ranges(process, &ranges, (&from, to), false, cancel)
             }
             Memory::Shared(object) => {
-                let shared = self.shared(object);
-                let to = shared
-                    .as_ref()
-                    .and_then(|of| self.machine.emptiest(&to, &of.nodes));
-                let Some((shared, to)) = shared.zip(to) else {
-                    return Ok((0, of.bytes));
+                let Some(shared) = self.shared(object) else {
+                    return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 };
-                let (mut moved, mut stayed) = (0, 0);
+                let Some(to) = self.machine.emptiest(&to, &shared.nodes) else {
+                    return Ok(Carried::stayed(CPUSET, of.bytes));
+                };
+                let mut all = Carried::default();
                 for (process, mappings) in self.lenders(&shared) {
-                    let ranges = mappings
-                        .iter()
-                        .filter_map(|of| of.addresses(&chunk))
-                        .collect::<Vec<_>>();
+                    let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
+                    let ranges: Vec<Range<usize>> = addresses.collect();
                     match self.carry_ranges(process, &ranges, (&from, to), true, cancel) {
-                        Ok(done) => {
-                            moved += done.0;
-                            // Each one after it meets the same pages.
-                            stayed = stayed.max(done.1);
+                        Ok(carried) => {
+                            all.moved += carried.moved;
+                            // Each process meets what stayed with the ones before it.
+                            for (reason, bytes) in carried.stayed {
+                                let most = all.stayed.entry(reason).or_default();
+                                *most = bytes.max(*most);
+                            }
                         }
                         Err(MoveError::NoProcess { .. }) => {}
                         Err(error) => return Err(error),
                     }
                 }
-                Ok((moved, stayed))
+                Ok(all)
             }
         }
     }
@@ -516,6 +568,38 @@ mod tests {
         let second = map();
         second.iter_mut().step_by(4096).for_each(|byte| *byte = 2);
         assert_eq!((resident(first), resident(second)), (0, 0));
+    }
+
+    /// Node 1 of the tree is allowed to nobody here.
+    #[test]
+    fn what_stays_has_a_reason() {
+        let root = tree();
+        let pid = std::process::id();
+        let proc = root.path().join("proc");
+        std::os::unix::fs::symlink(format!("/proc/{pid}"), proc.join(pid.to_string())).unwrap();
+        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let start = members::start(root.path(), pid).unwrap();
+        let memory = vec![1_u8; 2 * CHUNK];
+        let mut carry = |number, bytes| {
+            let of = Move {
+                memory: ProcessId { pid, start }.into(),
+                number,
+                way: Way::Down,
+                bytes,
+            };
+            hands.carry(&of, &AtomicBool::new(false)).unwrap()
+        };
+        assert_eq!(carry(0, 7), Carried::stayed(UNMOVABLE, 7));
+        let mapped = (memory.as_ptr() as usize).div_ceil(CHUNK);
+        assert_eq!(carry(mapped, 9), Carried::stayed(CPUSET, 9));
+        assert!(memory.iter().step_by(4096).all(|byte| *byte == 1));
+        let system = |errno| MoveError::System {
+            call: "move_pages",
+            hint: "",
+            source: io::Error::from_raw_os_error(errno),
+        };
+        assert_eq!(reason(&system(libc::EPERM)), "EPERM");
+        assert_eq!(reason(&MoveError::OtherProcess), ERROR);
     }
 
     /// Bytes of four chunks from a number on.

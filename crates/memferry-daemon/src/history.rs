@@ -26,7 +26,7 @@ const BEGIN: &str = "{\"schema\":\"";
 /// What is kept at least.
 const DAY: f64 = 86_400.0;
 
-/// What the daemon did until a moment. Totals are those since it began.
+/// What the daemon did until a moment. Totals are those since it began. Of another version fields may be missing or unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "DaemonRecord")]
 pub struct Record {
@@ -218,6 +218,12 @@ mod tests {
             promoted: TERABYTES,
             demoted: TERABYTES,
             stayed: TERABYTES,
+            stayed_reasons: ["EBUSY", "EACCES"]
+                .map(|reason| (reason.to_owned(), TERABYTES))
+                .into(),
+            memory_pressure: Some(12.25),
+            cpu_pressure: Some(12.25),
+            pressure_rate: Some(1000),
             wasted: TERABYTES,
             thrashed: TERABYTES,
             ..GroupStatus::default()
@@ -251,11 +257,11 @@ mod tests {
         (heads.count(), records.collect())
     }
 
-    /// Six days, with 16 groups in the default's bytes, and with less than a day at one record a minute takes.
+    /// Six days, with 12 groups in the default's bytes, and with less than a day at one record a minute takes.
     #[test]
     fn the_bytes_are_bounded_and_the_last_day_is_there() {
         for (bytes, groups, least) in [
-            (16 << 20, 16, 60.0),
+            (16 << 20, 12, 60.0),
             (1 << 20, 2, 100.0),
             (1 << 20, 40, 600.0),
         ] {

@@ -29,6 +29,17 @@ pub(crate) fn bytes_of(root: &Path, pid: impl Display, field: usize) -> Option<u
     pages.checked_mul(rustix::param::page_size() as u64)
 }
 
+/// Percent of the last ten seconds in which somebody waited, by a file of PSI; `None` on a kernel that does not tell: booted with
+/// psi=0 it has no such file, or an empty one, or one that cannot be read.
+pub fn pressure(root: &Path, file: &str) -> Option<f64> {
+    let text = text(root, file)?;
+    let some = text.lines().find(|line| line.starts_with("some "))?;
+    let avg10 = some
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("avg10="))?;
+    avg10.parse().ok()
+}
+
 /// A machine with two tiers or more.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -123,14 +134,16 @@ impl Machine {
         nodes.max_by_key(|node| self.free(*node))
     }
 
-    /// Percent of the last ten seconds in which somebody waited for a resource (PSI); `None` on a kernel that does not tell.
+    /// Percent of the last ten seconds in which somebody waited for a resource; see [`pressure`].
     pub fn pressure(&self, resource: &str) -> Option<f64> {
-        let text = self.text(&format!("proc/pressure/{resource}"))?;
-        let some = text.lines().find(|line| line.starts_with("some "))?;
-        let avg10 = some
-            .split_whitespace()
-            .find_map(|word| word.strip_prefix("avg10="))?;
-        avg10.parse().ok()
+        pressure(&self.root, &format!("proc/pressure/{resource}"))
+    }
+
+    /// The same of a cgroup of version 2. The root cgroup is the machine.
+    pub fn cgroup_pressure(&self, cgroup: &str, resource: &str) -> Option<f64> {
+        let is_root = cgroup == "/";
+        let file = format!("sys/fs/cgroup{cgroup}/{resource}.pressure");
+        pressure(&self.root, &file).filter(|_| !is_root)
     }
 }
 
@@ -204,6 +217,13 @@ pub(crate) mod tests {
         let text = "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=99.00 avg60=0 avg300=0 total=0\n";
         put(root.path(), "proc/pressure/memory", text);
         assert_eq!(machine.pressure("memory"), Some(12.5));
+        put(root.path(), "proc/pressure/memory", "");
+        assert_eq!(machine.pressure("memory"), None);
+        for file in ["a/b/memory.pressure", "memory.pressure"] {
+            put(root.path(), &format!("sys/fs/cgroup/{file}"), text);
+        }
+        let found = ["/a/b", "/a", "/"].map(|of| machine.cgroup_pressure(of, "memory"));
+        assert_eq!(found, [Some(12.5), None, None]);
     }
 
     #[test]

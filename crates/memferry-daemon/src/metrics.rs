@@ -112,7 +112,7 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
             .filter_map(|of| Some((label("group", &of.name), get(of)? as f64)));
         sheet.gauges(&format!("group_{name}"), help, unit, rows.collect());
     }
-    let (mut moved, mut regretted) = (Vec::new(), Vec::new());
+    let (mut moved, mut stayed, mut regretted) = (Vec::new(), Vec::new(), Vec::new());
     for of in groups {
         for (outcome, direction, bytes) in [
             ("promoted", "up", of.promoted),
@@ -126,6 +126,10 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
             ];
             moved.push((labels.concat(), bytes as f64));
         }
+        for (reason, bytes) in &of.stayed_reasons {
+            let labels = [label("group", &of.name), label("reason", reason)];
+            stayed.push((labels.concat(), *bytes as f64));
+        }
         for (reason, bytes) in [("waste", of.wasted), ("thrash", of.thrashed)] {
             let labels = [label("group", &of.name), label("reason", reason)];
             regretted.push((labels.concat(), bytes as f64));
@@ -133,7 +137,18 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
     }
     let help = "Memory that the daemon chose, by what became of it";
     sheet.counters("moved", help, "bytes", moved);
+    let help = "Memory that the daemon chose and that did not move";
+    sheet.counters("stayed", help, "bytes", stayed);
     sheet.counters("regretted", "Moves that did not pay", "bytes", regretted);
+    let rates = groups.iter().flat_map(|of| {
+        let reasons = [("thrash", Some(of.rate)), ("pressure", of.pressure_rate)];
+        reasons.into_iter().filter_map(|(reason, rate)| {
+            let labels = [label("group", &of.name), label("reason", reason)];
+            Some((labels.concat(), rate? as f64 / 1000.0))
+        })
+    });
+    let help = "What thrash and pressure in its own cgroups leave of a group's rate";
+    sheet.gauges("group_rate", help, "ratio", rates.collect());
 }
 
 fn machine(sheet: &mut Sheet, status: &Status) {
@@ -175,6 +190,8 @@ fn machine(sheet: &mut Sheet, status: &Status) {
 
 fn daemon(sheet: &mut Sheet, status: &Status) {
     let source = &status.source;
+    let info = (label("version", env!("CARGO_PKG_VERSION")), 1.0);
+    sheet.gauges("build_info", "The daemon's version", "", vec![info]);
     let help = "Whether pages move and settings change, or the daemon only watches";
     sheet.gauge("act", help, "", f64::from(u8::from(status.act)));
     let info = (label("source", &source.name), 1.0);
@@ -452,6 +469,11 @@ mod tests {
             "memferry_moved_bytes_total{group=\"db\",outcome=\"promoted\",direction=\"up\"} 5.0",
             "memferry_regretted_bytes_total{group=\"db\",reason=\"waste\"} 2.0",
             "memferry_rate_ratio{reason=\"waste\"} 0.5",
+            concat!(
+                "memferry_build_info{version=\"",
+                env!("CARGO_PKG_VERSION"),
+                "\"} 1.0"
+            ),
             "memferry_act 1.0",
             "memferry_source_info{source=\"damon\"} 1.0",
             "memferry_pressure_ratio{resource=\"memory\"} 0.125",

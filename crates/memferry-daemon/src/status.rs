@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the daemon does, as it leaves it in a file each round for `memferry top`.
+//! What the daemon does, as it leaves it in a file each round for `memferry top`. Fields come with versions: a reader takes those that
+//! are missing for their defaults, and leaves alone those that it does not know.
 
 #![expect(missing_docs, reason = "fields whose names say it")]
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +16,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{DaemonError, file};
 use crate::knobs::{FOLDER, replace};
+use crate::{members, owner};
 
 /// Everything; bytes and seconds, since the daemon began where no more is said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 #[schemars(rename = "DaemonFile")]
 pub struct Status {
     pub pid: u32,
+    /// Clock ticks from boot to its start: with `pid` no other process has that. Null of version 0.1.0.
+    pub start: Option<u64>,
     /// Whether it moves pages and changes settings, or only watches.
     pub act: bool,
     pub seconds: f64,
@@ -61,6 +67,7 @@ pub struct Status {
 
 /// What reports heat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct SourceStatus {
     pub name: String,
     /// Why it is the one.
@@ -75,6 +82,7 @@ pub struct SourceStatus {
 
 /// Samples of all CPUs, those of other processes included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct SampleStatus {
     /// mem-loads, ibs_op or page-faults.
     pub event: String,
@@ -89,12 +97,14 @@ pub struct SampleStatus {
 
 /// Some nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct TierStatus {
     pub nodes: Vec<NodeStatus>,
 }
 
 /// A node's memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct NodeStatus {
     pub node: u32,
     pub size: u64,
@@ -115,6 +125,7 @@ impl TierStatus {
 
 /// A tenant. Only memory counts that may move.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct GroupStatus {
     pub name: String,
     pub processes: u64,
@@ -132,12 +143,19 @@ pub struct GroupStatus {
     pub demoted: u64,
     /// Was chosen, and did not move.
     pub stayed: u64,
+    /// The same by reason: the name of an errno of move_pages(2), or `cpuset`, `unmovable`, `error`.
+    pub stayed_reasons: BTreeMap<String, u64>,
     /// Was promoted, and not used again within ten seconds.
     pub wasted: u64,
     /// Was demoted, and seen in use 0.8 seconds later.
     pub thrashed: u64,
     /// Thousandths of its rate that thrash leaves.
     pub rate: u64,
+    /// Percent of the last ten seconds in which somebody in its cgroups waited, the largest of them; null where none tells.
+    pub memory_pressure: Option<f64>,
+    pub cpu_pressure: Option<f64>,
+    /// Thousandths of its rate that these leave; null of version 0.1.0.
+    pub pressure_rate: Option<u64>,
 }
 
 fn path(root: &Path) -> PathBuf {
@@ -157,10 +175,19 @@ impl Status {
         parsed.map_err(file(&path, "understand what the daemon does"))
     }
 
-    /// Whether the daemon that wrote it is still there. One that was killed has left its last status.
-    pub fn is_of_a_process(&self) -> bool {
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+    /// Whether the daemon that wrote it is a process below `root`. One that was killed has left its last status, and its number may be
+    /// another process's by now.
+    pub fn is_of_a_process(&self, root: &Path) -> bool {
+        let Ok(stat) = owner::read(root, self.pid, "stat") else {
+            // A /proc with hidepid shows no process of another user.
+            let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+            let is_hidden = |pid| test_kill_process(pid) == Err(Errno::PERM);
+            return root == Path::new("/") && pid.is_some_and(is_hidden);
+        };
+        match self.start {
+            Some(start) => members::start(root, self.pid) == Some(start),
+            None => stat.starts_with(&format!("{} (memferry) ", self.pid)),
+        }
     }
 
     /// Replaces the file.
@@ -173,5 +200,71 @@ impl Status {
     pub(crate) fn remove(root: &Path) {
         // Without it there is nothing to remove.
         let _ = fs::remove_file(path(root));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Record;
+    use crate::machine::tests::put;
+
+    /// A record of version 0.1.0, but for its end.
+    const OLDER: &str = r#"{"date":"2026-11-28T10:00:00Z","next":60.0,"pid":7,"act":true,"seconds":0.2,"rounds":1,
+        "round_seconds":0.01,"cpu_seconds":0.01,"resident":4096,"source":{"name":"damon","why":"it is there","watched":1,
+        "cpu_seconds":0.01,"samples":{"event":"ibs_op","period":9,"taken":8,"lost":7,"throttled":6}},
+        "tiers":[{"nodes":[{"node":0,"size":2,"free":1}]},{"nodes":[{"node":1,"size":4,"free":3}]}],
+        "bytes_per_second":268435456,"waste_rate":1000,"pressure_rate":1000,"memory_pressure":null,"cpu_pressure":12.5,
+        "chosen_up":0,"chosen_down":0,"kernel_promoted":null,"kernel_demoted":null,"trouble":null,"reload_refused":false,
+        "refused_reloads":0,"errors":0,"history_errors":0,"groups":[{"name":"db","processes":1,"resident":8,"top":4,"hot":2,
+        "share":4,"protect":0,"limit":null,"promoted":4096,"demoted":0,"stayed":5,"wasted":0,"thrashed":0,"rate":1000}]}"#;
+
+    /// Each field but the date may be missing or come later; `null` where a value was never is no other shape.
+    #[test]
+    fn a_state_of_another_version_is_read() {
+        let whole: Record = serde_json::from_str(OLDER).unwrap();
+        let group = &whole.status.groups[0];
+        assert_eq!((group.promoted, group.stayed, group.rate), (4096, 5, 1000));
+        for name in [
+            "next",
+            "pid",
+            "act",
+            "resident",
+            "errors",
+            "why",
+            "samples",
+            "throttled",
+            "nodes",
+            "free",
+            "groups",
+            "stayed",
+            "limit",
+            "history_errors",
+        ] {
+            let other = OLDER.replace(&format!("\"{name}\":"), "\"of_another_version\":");
+            let record: Record = serde_json::from_str(&other).unwrap();
+            assert_eq!(record.date, whole.date, "{name}");
+            let root = tempfile::tempdir().unwrap();
+            put(root.path(), &format!("{FOLDER}/status.json"), &other);
+            assert_eq!(Status::read(root.path()).unwrap(), record.status, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_number_that_another_process_has_now_is_no_daemon() {
+        let root = tempfile::tempdir().unwrap();
+        let status = |start| Status {
+            pid: 7,
+            start,
+            ..Status::default()
+        };
+        let is_there = |start| status(start).is_of_a_process(root.path());
+        assert!(!is_there(Some(900)) && !is_there(None));
+        for (name, of_older) in [("memferry", true), ("a) (memferry) S", false)] {
+            let stat = format!("7 ({name}) S {}900 0\n", "0 ".repeat(18));
+            put(root.path(), "proc/7/stat", &stat);
+            let found = [Some(900), Some(901), None].map(is_there);
+            assert_eq!(found, [true, false, of_older], "{name}");
+        }
     }
 }

@@ -14,6 +14,8 @@ pub struct Tenant {
     pub resident: u64,
     /// What it has in the top tier.
     pub used: u64,
+    /// What pressure in its own cgroups leaves of its rate.
+    pub pressure: Rate,
 }
 
 /// Divides `capacity` among tenants: first what is protected (in proportion if that is more than there is), then the rest by
@@ -126,8 +128,7 @@ pub fn allowance(tenant: &Tenant, share: u64, rate: &Rate, budget: u64) -> u64 {
         true => (u128::from(budget) * u128::from(share) / u128::from(tenant.used)) as u64,
         false => budget,
     };
-    rate.of(slowed)
-        .min(tenant.limit.saturating_sub(tenant.used))
+    (tenant.pressure.of(rate.of(slowed))).min(tenant.limit.saturating_sub(tenant.used))
 }
 
 #[cfg(test)]
@@ -149,6 +150,7 @@ mod tests {
                 weight,
                 resident,
                 used: used.min(resident),
+                ..Tenant::default()
             })
     }
 

@@ -380,6 +380,19 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
 }
 
 #[test]
+fn a_tenant_under_pressure_of_its_own_waits_alone() {
+    let mut machine = Machine::new(64, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..16, false, 1000);
+    machine.give(1, 0..16, false, 1000);
+    (0..6).for_each(|_| machine.claims[0].pressure.halve());
+    machine.rounds(20);
+    assert_eq!((machine.used(0), machine.used(1)), (0, 16 * CHUNK_BYTES));
+    machine.claims[0].pressure = Rate::default();
+    machine.rounds(20);
+    assert_eq!(machine.used(0), 16 * CHUNK_BYTES);
+}
+
+#[test]
 fn own_idle_memory_makes_room_before_what_another_tenant_uses() {
     let mut machine = Machine::new(
         48,

@@ -43,6 +43,8 @@ fn exposed() -> Exposed {
         groups: vec![GroupStatus {
             name: "db".to_owned(),
             limit: Some(1),
+            pressure_rate: Some(1),
+            stayed_reasons: BTreeMap::from([("EBUSY".to_owned(), 1)]),
             ..GroupStatus::default()
         }],
         ..Status::default()

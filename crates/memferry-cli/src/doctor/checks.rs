@@ -3,7 +3,8 @@
 //!
 //! A setting is looked at where it matters: those of tiering on machines with two tiers. Commands are for `sh` as root.
 
-use serde_json::Value;
+use memferry_daemon::Status;
+use memferry_daemon::machine::pressure as psi;
 
 use super::description::{Finding, Severity};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
@@ -12,7 +13,7 @@ use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
 pub type Check = fn(&Machine) -> Vec<Finding>;
 
 /// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
-pub const CHECKS: [(&str, Check); 16] = [
+pub const CHECKS: [(&str, Check); 17] = [
     ("cxl", cxl),
     ("dax", dax),
     ("offline", offline),
@@ -25,6 +26,7 @@ pub const CHECKS: [(&str, Check); 16] = [
     ("thp", thp),
     ("interleave", interleave),
     ("damon", damon),
+    ("pressure", pressure),
     ("daemon", daemon),
     ("userfaultfd", userfaultfd),
     ("uffdio-move", uffdio_move),
@@ -209,7 +211,7 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
     };
     let file = "proc/sys/kernel/numa_balancing";
     let mode = machine.topology.kernel_interface.numa_balancing;
-    if let Some((pid, _)) = running_daemon(machine).filter(|(_, status)| promotes(status)) {
+    if let Some(Status { pid, .. }) = running_daemon(machine).filter(promotes) {
         let is_on = mode.is_some_and(|mode| mode.tiering || mode.placement);
         let beside = note(
             "kernel.numa_balancing is on",
@@ -362,7 +364,7 @@ fn interleave(machine: &Machine) -> Vec<Finding> {
 /// The kdamonds of DAMON's sysfs, but the daemon's.
 fn kdamonds(machine: &Machine) -> Vec<String> {
     // The daemon takes DAMON only where nobody else has it.
-    if running_daemon(machine).is_some_and(|(_, status)| status["source"]["name"] == "damon") {
+    if running_daemon(machine).is_some_and(|status| status.source.name == "damon") {
         return Vec::new();
     }
     machine.entries(KDAMONDS, "")
@@ -432,33 +434,46 @@ fn damon(machine: &Machine) -> Vec<Finding> {
     found
 }
 
-/// The number and status of a daemon that runs: a killed one leaves its file.
-fn running_daemon(machine: &Machine) -> Option<(u64, Value)> {
-    let status = machine.text("run/memferry/status.json")?;
-    let status: Value = serde_json::from_str(&status).ok()?;
-    let pid = status["pid"].as_u64()?;
-    machine.text(&format!("proc/{pid}/stat"))?;
-    Some((pid, status))
+/// Files of PSI that tell nothing: the kernel was booted with psi=0, or has none.
+fn pressure(machine: &Machine) -> Vec<Finding> {
+    let files = ["memory", "cpu"].map(|resource| format!("proc/pressure/{resource}"));
+    let mut silent = files
+        .iter()
+        .filter(|file| psi(&machine.root, file).is_none());
+    let (Some(_), Some(file)) = (machine.slow_nodes(), silent.next()) else {
+        return Vec::new();
+    };
+    vec![note(
+        format!("/{file} is missing or empty"),
+        "memferry daemon does not slow down while programs wait for memory or CPUs; boot with psi=1 on the kernel's command line",
+    )]
+}
+
+/// The status of a daemon that runs: a killed one leaves its file.
+fn running_daemon(machine: &Machine) -> Option<Status> {
+    let status = Status::read(&machine.root).ok()?;
+    status.is_of_a_process(&machine.root).then_some(status)
 }
 
 /// Whether a daemon moves pages up itself, rather than let the kernel do so.
-fn promotes(status: &Value) -> bool {
-    let by_kernel = ["pghot", "numa-balancing"].map(Value::from);
-    status["act"] == true && !by_kernel.contains(&status["source"]["name"])
+fn promotes(status: &Status) -> bool {
+    status.act && !["pghot", "numa-balancing"].contains(&&*status.source.name)
 }
 
 /// A daemon that runs and says of itself that something fails: its configuration, its source, its history; or whose source is weak.
 fn daemon(machine: &Machine) -> Vec<Finding> {
-    let Some((pid, status)) = running_daemon(machine) else {
+    let Some(status) = running_daemon(machine) else {
         return Vec::new();
     };
-    let trouble = status["trouble"].as_str().map(|trouble| {
+    let pid = status.pid;
+    let trouble = status.trouble.map(|trouble| {
         note(
             format!("memferry daemon (pid {pid}) has trouble"),
             format!("{trouble}; docs/daemon.md says what goes on without it"),
         )
     });
-    let is_weak = status["source"]["samples"]["event"] == "page-faults";
+    let samples = status.source.samples;
+    let is_weak = samples.is_some_and(|of| of.event == "page-faults");
     let weak = is_weak.then(|| {
         note(
             format!("memferry daemon (pid {pid}) samples only page faults"),

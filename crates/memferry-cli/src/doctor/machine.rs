@@ -19,7 +19,7 @@ pub const CAP_SYS_NICE: u32 = 23;
 
 /// A machine that is checked.
 pub struct Machine {
-    root: PathBuf,
+    pub root: PathBuf,
     pub topology: Topology,
 }
 

@@ -68,7 +68,8 @@ fn read(root: &Path) -> Result<Status, Failure> {
         "there is nothing to show",
         "start it: systemctl start memferry, or `memferry daemon`",
     )?;
-    match status.is_of_a_process() {
+    // Of a daemon below another root, too, the number is one of this machine's.
+    match status.is_of_a_process(Path::new("/")) {
         true => Ok(status),
         false => Err(Failure::new(
             format!("memferry daemon, pid {}, has ended", status.pid),

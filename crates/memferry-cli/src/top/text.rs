@@ -90,8 +90,9 @@ fn details(of: &GroupStatus) -> String {
         "\n{}: {}, {}\n\
          in the top tier: {} ({:.0}% of its memory); share {}\n\
          protected: {}; limit: {}; thrash leaves {:.0}% of its rate\n\
+         waiting for memory {}, cpu {}; pressure leaves {} of its rate\n\
          in use: {} ({:.0}% of its memory)\n\
-         moved: {} up, {} down, {} would not move\n\
+         moved: {} up, {} down, {} would not move{}\n\
          did not pay: {} that went up ({:.0}%), {} that went down ({:.0}%)\n",
         of.name,
         processes(of.processes),
@@ -102,16 +103,35 @@ fn details(of: &GroupStatus) -> String {
         about(of.protect),
         of.limit.map_or_else(|| "none".to_owned(), about),
         of.rate as f64 / 10.0,
+        pressure(of.memory_pressure),
+        pressure(of.cpu_pressure),
+        pressure(of.pressure_rate.map(|rate| rate as f64 / 10.0)),
         about(of.hot),
         percent(of.hot, of.resident),
         about(of.promoted),
         about(of.demoted),
         about(of.stayed),
+        reasons(of),
         about(of.wasted),
         percent(of.wasted, of.promoted),
         about(of.thrashed),
         percent(of.thrashed, of.demoted),
     )
+}
+
+/// Why memory stayed, most of it first, as a line: `stayed: 3 MiB EBUSY, 4 KiB cpuset`.
+fn reasons(of: &GroupStatus) -> String {
+    let mut reasons: Vec<(&String, &u64)> = of.stayed_reasons.iter().collect();
+    reasons.sort_by_key(|(_, bytes)| Reverse(**bytes));
+    let texts = reasons
+        .iter()
+        .map(|(reason, bytes)| format!("{} {reason}", about(**bytes)));
+    let text = texts.collect::<Vec<_>>().join(", ");
+    if text.is_empty() {
+        text
+    } else {
+        format!("\nstayed: {text}")
+    }
 }
 
 /// An amount in seven columns at most, so that a space is before it: `1.5 GiB`, `37 MiB`.
@@ -125,6 +145,11 @@ fn short(bytes: u64) -> String {
         Some((whole, rest)) => format!("{whole}{}", &rest[1..]),
         None => text.replace(' ', ""),
     }
+}
+
+/// Percent of ten seconds, or of a rate.
+fn pressure(percent: Option<f64>) -> String {
+    percent.map_or("-".to_owned(), |percent| format!("{percent:.1}%"))
 }
 
 fn processes(count: u64) -> String {
@@ -158,8 +183,6 @@ fn head(now: &Status, before: Option<&Status>) -> String {
         )
     });
     lines.push(tiers.collect::<Vec<_>>().join("; "));
-    let pressure =
-        |resource: Option<f64>| resource.map_or("-".to_owned(), |percent| format!("{percent:.1}%"));
     lines.push(format!(
         "rate {}/s (waste leaves {}%, pressure {}%); waiting for memory {}, cpu {}",
         about(now.bytes_per_second),
@@ -235,6 +258,9 @@ mod tests {
             top,
             share: 1 << 30,
             promoted,
+            stayed_reasons: [("EBUSY", 1 << 12), ("cpuset", 3 << 20)]
+                .map(|(reason, bytes)| (reason.to_owned(), bytes))
+                .into(),
             ..GroupStatus::default()
         };
         let tier = |nodes: &[u32]| TierStatus {
@@ -337,6 +363,10 @@ mod tests {
         let open = page(&now, None, &view);
         assert!(
             open.starts_with(&closed) && open.contains("\nsmall: 12 processes, 1023 GiB\n"),
+            "{open}"
+        );
+        assert!(
+            open.contains("\nstayed: 3 MiB cpuset, 4 KiB EBUSY\n"),
             "{open}"
         );
         assert!(

@@ -36,8 +36,8 @@ pub struct Day {
     pub gaps: Vec<Gap>,
     /// Seconds since 1970 at which a daemon began.
     pub starts: Vec<f64>,
-    /// Lines that a kill or a full disk cut.
-    pub cut: usize,
+    /// Lines without a record that can be read: a kill or a full disk cut them, or another version wrote them.
+    pub left_out: usize,
 }
 
 /// A record and what was done since the one before; times are seconds since 1970.
@@ -99,7 +99,8 @@ pub struct Gap {
 #[derive(Deserialize)]
 struct Head {
     schema: String,
-    host: Option<Host>,
+    /// Of an older version it may lack what a [`Host`] has.
+    host: Option<serde_json::Value>,
 }
 
 /// Whether a file begins as a history does.
@@ -130,20 +131,35 @@ pub fn load(path: &Path) -> Result<Day, Failure> {
             if length.or_fail(&what, "give a daemon's history")? == 0 {
                 break;
             }
-            let taken = reader
-                .take(&line)
-                .map_err(|why| format!("line {number}: {why}"));
-            taken.or_fail(&what, "draw it with the version of memferry that wrote it")?;
+            reader.take(number, &line);
         }
     }
     if reader.records.is_empty() {
-        return Err(Failure::new(
-            format!("cannot draw {}", path.display()),
-            "it has no record yet",
-            "wait until the daemon has run for a minute",
-        ));
+        let what = format!("cannot draw {}", path.display());
+        return Err(match reader.why {
+            Some(why) => Failure::new(
+                what,
+                why,
+                "draw it with the version of memferry that wrote it",
+            ),
+            None => Failure::new(
+                what,
+                "it has no record yet",
+                "wait until the daemon has run for a minute",
+            ),
+        });
     }
     Ok(reader.day(file_name(path)))
+}
+
+/// A record and its seconds since 1970.
+fn dated(line: serde_json::Value) -> Result<(f64, Record), String> {
+    let record: Record = serde_json::from_value(line).map_err(|error| error.to_string())?;
+    let at = humantime::parse_rfc3339(&record.date)
+        .ok()
+        .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
+        .ok_or_else(|| format!("{:?} is no date", record.date))?;
+    Ok((at.as_secs_f64(), record))
 }
 
 #[derive(Default)]
@@ -151,46 +167,57 @@ struct Reader {
     host: Option<Host>,
     /// Of the last day, and one before.
     records: VecDeque<(f64, Record)>,
-    cut: usize,
+    left_out: usize,
+    /// Why the last of them was left out.
+    why: Option<String>,
+    /// The schema of the records that follow, if it is not known.
+    unknown: Option<String>,
 }
 
 impl Reader {
-    fn take(&mut self, line: &[u8]) -> Result<(), String> {
+    fn take(&mut self, number: usize, line: &[u8]) {
         let Ok(value) = serde_json::from_slice::<serde_json::Value>(line) else {
             // The daemon may be writing the last one now.
-            self.cut += usize::from(line.ends_with(b"\n"));
-            return Ok(());
+            self.left_out += usize::from(line.ends_with(b"\n"));
+            return;
         };
         if value.get("schema").is_some() {
-            let head: Head = serde_json::from_value(value).map_err(|error| error.to_string())?;
-            if head.schema != History::SCHEMA {
-                return Err(format!(
-                    "its schema is {:?}, not {:?}",
-                    head.schema,
-                    History::SCHEMA
-                ));
+            return self.head(value);
+        }
+        let read = match &self.unknown {
+            Some(schema) => Err(format!(
+                "its schema is {schema:?}, not {:?}",
+                History::SCHEMA
+            )),
+            None => dated(value),
+        };
+        match read {
+            Ok((at, record)) => {
+                self.records.push_back((at, record));
+                while self.records.get(1).is_some_and(|next| next.0 < at - DAY) {
+                    self.records.pop_front();
+                }
             }
-            self.host = head.host;
-            return Ok(());
+            Err(why) => {
+                self.left_out += 1;
+                self.why = Some(format!("line {number}: {why}"));
+            }
         }
-        let record: Record = serde_json::from_value(value).map_err(|error| error.to_string())?;
-        let at = humantime::parse_rfc3339(&record.date)
-            .ok()
-            .and_then(|at| at.duration_since(UNIX_EPOCH).ok())
-            .ok_or_else(|| format!("{:?} is no date", record.date))?;
-        let at = at.as_secs_f64();
-        self.records.push_back((at, record));
-        while self.records.get(1).is_some_and(|next| next.0 < at - DAY) {
-            self.records.pop_front();
-        }
-        Ok(())
+    }
+
+    fn head(&mut self, value: serde_json::Value) {
+        let head: Option<Head> = serde_json::from_value(value).ok();
+        let (schema, host) = head.map_or_else(Default::default, |head| (head.schema, head.host));
+        self.unknown = (schema != History::SCHEMA).then_some(schema);
+        let host = host.and_then(|host| serde_json::from_value(host).ok());
+        self.host = host.or(self.host.take());
     }
 
     fn day(self, name: String) -> Day {
         let mut day = Day {
             name,
             host: self.host,
-            cut: self.cut,
+            left_out: self.left_out,
             ..Day::default()
         };
         let end = self.records.back().map_or(0.0, |record| record.0);
@@ -278,11 +305,13 @@ impl Day {
 
     /// What is lacking, in a sentence.
     pub fn incomplete(&self) -> Option<String> {
-        (!self.gaps.is_empty() || self.cut > 0).then(|| {
+        (!self.gaps.is_empty() || self.left_out > 0).then(|| {
             let missing = super::duration(self.missing());
-            match self.cut {
+            match self.left_out {
                 0 => format!("NOT COMPLETE: no record of {missing}."),
-                cut => format!("NOT COMPLETE: no record of {missing}; {cut} lines are cut off."),
+                lines => format!(
+                    "NOT COMPLETE: no record of {missing}; lines that cannot be read and are left out: {lines}."
+                ),
             }
         })
     }

@@ -54,9 +54,9 @@ pub fn record(pid: u32, began: u64, minute: u64, next: Option<f64>) -> Record {
 
 pub fn day(records: &[Record]) -> Day {
     let mut reader = Reader::default();
-    for record in records {
+    for (number, record) in records.iter().enumerate() {
         let line = serde_json::to_string(record).expect("JSON");
-        reader.take(line.as_bytes()).expect("record");
+        reader.take(number + 1, line.as_bytes());
     }
     reader.day("history.jsonl".to_owned())
 }
@@ -121,16 +121,47 @@ fn a_daemon_whose_older_records_are_gone_has_done_nothing_before_the_first() {
 }
 
 #[test]
-fn cut_lines_are_counted_but_for_the_last() {
-    let mut reader = Reader::default();
-    reader.take(b"{\"date\":\"2026\n").expect("cut");
-    reader.take(b"{\"date\":").expect("being written");
-    assert_eq!(reader.cut, 1);
-    for (line, says) in [
-        ("{\"schema\":\"memferry-history/2\"}", "memferry-history/2"),
-        ("{\"date\":\"x\"}", "missing field"),
+fn a_line_that_cannot_be_read_costs_that_line() {
+    let folder = tempfile::tempdir().expect("folder");
+    let path = folder.path().join("history.jsonl");
+    let line = |minute| serde_json::to_string(&record(1, 0, minute, NEXT)).expect("JSON");
+    let head = |version| {
+        format!("{{\"schema\":\"memferry-history/{version}\",\"host\":{{\"cpu\":\"x\"}}}}")
+    };
+    let read = |lines: &[String]| {
+        // The daemon is writing the last one.
+        std::fs::write(&path, lines.join("\n") + "\n{\"date\":").expect("write");
+        assert!(is_history(&path), "{lines:?}");
+        load(&path)
+    };
+    let of_later = line(2).replacen("\"seconds\":", "\"second\":[],\"seconds\":", 1);
+    let lines = [
+        head(1),
+        line(0),
+        line(1).replacen("\"pid\":", "\"process\":", 1),
+        of_later,
+        "{\"date\":\"2026".to_owned(),
+        line(3).replacen("\"groups\":[", "\"groups\":[7,", 1),
+        "{\"date\":\"x\"}".to_owned(),
+        head(2),
+        line(4),
+        head(1),
+        line(5),
+    ];
+    let day = read(&lines).expect("day");
+    assert_eq!((day.steps.len(), day.left_out), (4, 4));
+    let told = day.incomplete().expect("incomplete");
+    assert!(told.contains("left out: 4."), "{told}");
+    // Where nothing can be read it is told why.
+    for (lines, says) in [
+        (
+            [head(2), line(4)],
+            "line 2: its schema is \"memferry-history/2\"",
+        ),
+        ([head(1), "{\"date\":\"x\"}".to_owned()], "is no date"),
+        ([head(1), "{\"pid\":7}".to_owned()], "missing field `date`"),
     ] {
-        let why = reader.take(line.as_bytes()).expect_err("refused");
+        let why = read(&lines).err().expect("refused").to_string();
         assert!(why.contains(says), "{why}");
     }
 }
