@@ -5,10 +5,12 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -464,16 +466,57 @@ impl Group {
     /// The names in its file now, one a line. A file that is not there has none: whoever keeps it has not begun.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or is none that may be.
     pub fn cgroup_names(&self) -> Result<BTreeSet<String>, DaemonError> {
         let Some(path) = &self.cgroup_names_file else {
             return Ok(BTreeSet::new());
         };
-        match fs::read_to_string(path) {
+        match read_names(path) {
             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-            Err(error) => Err(file(path, "read the names of cgroups")(error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(DaemonError::Names {
+                path: path.clone(),
+                error,
+            }),
         }
+    }
+}
+
+/// Some ten thousand names of cgroups.
+const NAMES_BYTES: u64 = 1 << 20;
+
+/// The text of a file that others write, who may not be trusted: reading it never waits, and takes a bounded time. Links may
+/// lead to files of its own folder, as those of a Kubernetes ConfigMap do, and not to what only the daemon may read.
+fn read_names(path: &Path) -> io::Result<String> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return refused("the path names no file".to_owned());
+    };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let folder = openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = openat2(
+        &folder,
+        name,
+        flags | OFlags::NONBLOCK | OFlags::NOCTTY,
+        Mode::empty(),
+        resolve,
+    );
+    let file = match opened {
+        Ok(file) => fs::File::from(file),
+        Err(rustix::io::Errno::XDEV) => {
+            return refused("it is a link that leads out of its folder".to_owned());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return refused("it is no regular file".to_owned());
+    }
+    let mut text = String::new();
+    let read = file.take(NAMES_BYTES + 1).read_to_string(&mut text)?;
+    match read as u64 > NAMES_BYTES {
+        true => refused(format!("it has more than {NAMES_BYTES} bytes")),
+        false => Ok(text),
     }
 }
 
@@ -558,6 +601,46 @@ limit = "64M"
         for path in [folder.path(), &bytes, &folder.path().join("none")] {
             let hint = Config::read(path).unwrap_err().hint();
             assert!(hint.contains("--config"), "{hint}");
+        }
+    }
+
+    /// Others write the file of names: a FIFO would hang the daemon, a device fill its memory.
+    #[test]
+    fn names_of_cgroups_come_from_small_regular_files_of_their_folder() {
+        use rustix::fs::{FileType, mknodat};
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let names = |name: &str| {
+            let file = at(name);
+            let text = format!("[[group]]\nname = \"a\"\ncgroup_names_file = {file:?}\n");
+            parse(&text).unwrap().groups[0].cgroup_names()
+        };
+        // As the kubelet writes a ConfigMap.
+        fs::create_dir(at("..1")).unwrap();
+        fs::write(at("..1/pods"), "x\ny\n").unwrap();
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/pods", at("pods")).unwrap();
+        assert_eq!(names("pods").unwrap(), ["x", "y"].map(str::to_owned).into());
+        assert!(names("none").unwrap().is_empty());
+        assert!(names("none/none").unwrap().is_empty());
+
+        mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        symlink("../etc/passwd", at("up")).unwrap();
+        fs::write(at("large"), "x\n".repeat(1 << 20)).unwrap();
+        fs::write(at("bytes"), [0xff]).unwrap();
+        for (name, says) in [
+            ("..1", "no regular file"),
+            ("fifo", "no regular file"),
+            ("zero", "out of its folder"),
+            ("up", "out of its folder"),
+            ("large", "more than 1048576 bytes"),
+            ("bytes", "UTF-8"),
+        ] {
+            let error = names(name).unwrap_err();
+            assert!(error.to_string().contains(says), "{name}: {error}");
+            assert!(error.hint().contains("1 MiB"), "{}", error.hint());
         }
     }
 

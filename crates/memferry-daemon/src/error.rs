@@ -28,6 +28,14 @@ pub enum DaemonError {
         /// What the system answered.
         error: io::Error,
     },
+    /// A file of names of cgroups is none that may be read.
+    #[error("{}: cannot read the names of cgroups: {error}", path.display())]
+    Names {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
     /// The machine's files are not as documented.
     #[error(transparent)]
     Topology(#[from] memferry_linux::topology::TopologyError),
@@ -71,6 +79,9 @@ impl DaemonError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Config { .. } => "mend that line; docs/daemon.md has every key",
+            Self::Names { .. } => {
+                "give cgroup_names_file a regular file of 1 MiB at most, one name a line; a link may lead to a file of its own folder, relatively"
+            }
             Self::File { error, .. } if is_no_text(error.kind()) => {
                 "look whether the path is right; --config FILE names the configuration"
             }
