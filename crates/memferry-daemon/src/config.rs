@@ -15,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use crate::error::{DaemonError, file};
+use crate::patterns;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,8 +89,8 @@ pub struct Group {
     pub name: String,
     /// Cgroups with all below them, by their paths.
     pub cgroups: Vec<glob::Pattern>,
-    /// Units of systemd.
-    pub units: Vec<String>,
+    /// Units of systemd, by their whole names.
+    pub units: Vec<glob::Pattern>,
     /// Processes by their names.
     pub processes: Vec<glob::Pattern>,
     /// A file of names of cgroups, which somebody else keeps up to date.
@@ -303,7 +304,7 @@ struct RawGroup {
     #[serde(default)]
     cgroups: Vec<Spanned<String>>,
     #[serde(default)]
-    units: Vec<String>,
+    units: Vec<Spanned<String>>,
     #[serde(default)]
     processes: Vec<Spanned<String>>,
     cgroup_names_file: Option<Spanned<PathBuf>>,
@@ -381,6 +382,14 @@ impl Config {
     }
 }
 
+fn read_each(
+    texts: Vec<Spanned<String>>,
+    read: fn(&str) -> Result<glob::Pattern, String>,
+) -> Located<Vec<glob::Pattern>> {
+    let read = |text: Spanned<String>| read(text.get_ref()).map_err(|what| (text.span(), what));
+    texts.into_iter().map(read).collect()
+}
+
 impl Group {
     fn check(raw: RawGroup, span: Range<usize>, names: &mut BTreeSet<String>) -> Located<Self> {
         let name = raw.name.get_ref().clone();
@@ -394,28 +403,6 @@ impl Group {
                 raw.name.span(),
                 format!("there is a group {name:?} already"),
             ));
-        }
-        let pattern = |text: Spanned<String>| {
-            glob::Pattern::new(text.get_ref()).map_err(|error| {
-                (
-                    text.span(),
-                    format!("{:?} is no pattern: {error}", text.get_ref()),
-                )
-            })
-        };
-        let patterns = |texts: Vec<Spanned<String>>| -> Located<Vec<_>> {
-            texts.into_iter().map(pattern).collect()
-        };
-        if let Some(path) = raw
-            .cgroups
-            .iter()
-            .find(|path| !path.get_ref().starts_with('/'))
-        {
-            let what = format!(
-                "{:?} does not begin with /; a cgroup is a path as /proc/PID/cgroup has it",
-                path.get_ref()
-            );
-            return Err((path.span(), what));
         }
         let names_file = raw.cgroup_names_file;
         if let Some(path) = names_file
@@ -453,9 +440,9 @@ impl Group {
         }
         Ok(Self {
             name,
-            cgroups: patterns(raw.cgroups)?,
-            units: raw.units,
-            processes: patterns(raw.processes)?,
+            cgroups: read_each(raw.cgroups, patterns::of_cgroups)?,
+            units: read_each(raw.units, patterns::of_units)?,
+            processes: read_each(raw.processes, patterns::of_processes)?,
             cgroup_names_file: names_file.map(Spanned::into_inner),
             protect,
             limit: raw.limit.map(Spanned::into_inner),
@@ -685,7 +672,13 @@ limit = "64M"
             (history, "bytes = \"64K\"", "give 1M to 1T"),
             (one, "weight = 0", "from 1 to 10000"),
             (one, "protect = \"140%\"", "\"0%\" to \"100%\""),
-            (one, "cgroups = [\"system.slice\"]", "begin with /"),
+            (one, "cgroups = [\"a.slice\"]", "write \"/a.slice\""),
+            (one, "units = [\"a.timer\"]", "no processes"),
+            (
+                "[[group]]\nname = \"a\"\n",
+                "processes = [\"prometheus-node-exporter\"]",
+                "write \"prometheus-node\"",
+            ),
             (one, "cgroups = [\"/a[\"]", "no pattern"),
             (one, "cgroup_names_file = \"names\"", "no absolute path"),
             (

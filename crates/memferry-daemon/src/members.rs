@@ -76,7 +76,31 @@ fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -
     })
 }
 
+/// A cgroup whose name is a slice and a scope, as containerd and Docker name one where kubelet asks for systemd's names and they
+/// have the driver cgroupfs: `/SLICE:PREFIX:NAME`. The path that systemd would give it: `/…/SLICE/PREFIX-NAME.scope`.
+fn of_systemd(cgroup: &str) -> Option<String> {
+    let (above, name) = cgroup.rsplit_once('/')?;
+    let mut parts = name.splitn(3, ':');
+    let (slice, prefix, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let stem = slice.strip_suffix(".slice")?;
+    // A slice lies below those that its name begins with.
+    let ends = stem.match_indices('-').map(|(at, _)| at);
+    let slices = ends
+        .chain([stem.len()])
+        .map(|end| format!("/{}.slice", &stem[..end]));
+    Some(format!(
+        "{above}{}/{prefix}-{name}.scope",
+        slices.collect::<String>()
+    ))
+}
+
 fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> bool {
+    takes_cgroup(group, names, cgroup)
+        || of_systemd(cgroup).is_some_and(|cgroup| takes_cgroup(group, names, &cgroup))
+        || group.processes.iter().any(|pattern| pattern.matches(name))
+}
+
+fn takes_cgroup(group: &Group, names: &BTreeSet<String>, cgroup: &str) -> bool {
     // A pattern names a cgroup and all below it.
     let above = |pattern: &glob::Pattern| {
         let options = glob::MatchOptions {
@@ -93,8 +117,8 @@ fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> b
     // Each path begins with an empty part, which an empty line of a file of names would match.
     let mut parts = cgroup.split('/').filter(|part| !part.is_empty());
     group.cgroups.iter().any(above)
-        || parts.any(|part| names.contains(part) || group.units.iter().any(|unit| unit == part))
-        || group.processes.iter().any(|pattern| pattern.matches(name))
+        || parts
+            .any(|part| names.contains(part) || group.units.iter().any(|unit| unit.matches(part)))
 }
 
 #[cfg(test)]
@@ -169,10 +193,64 @@ mod tests {
 
     #[test]
     fn an_empty_name_takes_no_process() {
-        let group = &group("units = [\"\"]")[0];
+        let group = &group("units = [\"y\"]")[0];
         let names = BTreeSet::from([String::new()]);
         assert!(!takes(group, &names, "/system.slice/x.service", "x"));
         assert!(!takes(group, &names, "/", "x"));
+    }
+
+    #[test]
+    fn units_are_found_by_patterns_and_without_their_kind() {
+        let postgres = "/system.slice/system-postgresql.slice/postgresql@16-main.service";
+        let rust = "/system.slice/system-shadowsocks\\x2drust.slice/shadowsocks-rust@a.service";
+        for (unit, cgroup, is_taken) in [
+            ("redis", "/system.slice/redis.service", true),
+            ("redis", "/redis", false),
+            ("redis", "/system.slice/redis.service.d", false),
+            ("redis.*", "/system.slice/redis.socket/x", true),
+            ("postgresql@*", postgres, true),
+            ("postgresql@1[56]-*", postgres, true),
+            ("postgresql@15*", postgres, false),
+            ("system-shadowsocks\\\\x2drust.slice", rust, true),
+            ("user-*.slice", "/user.slice/user-1000.slice/a.scope", true),
+        ] {
+            let group = &group(&format!("units = [\"{unit}\"]"))[0];
+            assert_eq!(
+                takes(group, &BTreeSet::new(), cgroup, "x"),
+                is_taken,
+                "{unit} {cgroup}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cgroup_that_is_named_as_slice_and_scope_is_found_by_both() {
+        let cgroup = "/kubepods-besteffort-pod1_2.slice:cri-containerd:17";
+        let of = |keys: &str| group(keys).remove(0);
+        let named = |name: &str| {
+            takes(
+                &of("units = [\"y\"]"),
+                &BTreeSet::from([name.to_owned()]),
+                cgroup,
+                "x",
+            )
+        };
+        assert!(named("kubepods-besteffort-pod1_2.slice") && named("cri-containerd-17.scope"));
+        assert!(named("kubepods-besteffort-pod1_2.slice:cri-containerd:17"));
+        assert!(!named("kubepods-besteffort-pod1.slice") && !named("17"));
+        let takes = |keys: &str| takes(&of(keys), &BTreeSet::new(), cgroup, "x");
+        assert!(
+            takes("units = [\"kubepods.slice\"]") && takes("units = [\"cri-containerd-*.scope\"]")
+        );
+        assert!(takes(
+            "cgroups = [\"/kubepods.slice/kubepods-besteffort.slice\"]"
+        ));
+        assert!(takes("cgroups = [\"/kubepods-besteffort-*\"]") && !takes("cgroups = [\"/a\"]"));
+        assert_eq!(of_systemd("/a.service:b:c"), None);
+        assert_eq!(
+            of_systemd("/x/a.slice:b:c").unwrap(),
+            "/x/a.slice/b-c.scope"
+        );
     }
 
     #[test]
