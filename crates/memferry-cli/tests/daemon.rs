@@ -52,6 +52,72 @@ fn a_wrong_configuration_is_told_with_its_line() {
     fails(&missing, "look whether the path is right");
 }
 
+/// Puts a process with so many pages in memory into the tree.
+fn process(root: &Path, pid: u32, name: &str, cgroup: &str, pages: u64) {
+    let zeroes = "0 ".repeat(18);
+    for (file, text) in [
+        ("statm", format!("999999 {pages} 1 0 0 0 0\n")),
+        ("cgroup", format!("0::{cgroup}\n")),
+        ("comm", format!("{name}\n")),
+        ("stat", format!("{pid} ({name}) S {zeroes}{pid}00 0 0\n")),
+    ] {
+        put(root, &format!("proc/{pid}/{file}"), &text);
+    }
+}
+
+#[test]
+fn check_tells_what_each_group_matches_now() {
+    let root = tiered();
+    let gib = (1 << 30) / rustix::param::page_size() as u64;
+    let postgres = "/system.slice/system-postgresql.slice/postgresql@15-main.service";
+    let pod = "/kubepods-besteffort-pod1_2.slice:cri-containerd:17";
+    for (pid, name, cgroup, pages) in [
+        (11, "postgres", postgres, gib),
+        (12, "postgres", postgres, gib),
+        (13, "postgres", postgres, 1),
+        (14, "redis-server", "/system.slice/redis.service", gib),
+        (15, "java", pod, gib),
+        (16, "kthreadd", "/", 0),
+        (17, "little", "/", 1),
+    ] {
+        process(root.path(), pid, name, cgroup, pages);
+    }
+    put(root.path(), "names", "kubepods-besteffort-pod1_2.slice\n");
+    let names = root.path().join("names");
+    let groups = [
+        ("db", "units = [\"postgresql@*\"]".to_owned()),
+        ("cache", "units = [\"redis\"]".to_owned()),
+        ("pods", format!("cgroup_names_file = {names:?}")),
+        ("none", "processes = [\"spark*\"]".to_owned()),
+        ("rest", "processes = [\"*\"]".to_owned()),
+    ];
+    let group = |(name, keys): &(&str, String)| format!("[[group]]\nname = \"{name}\"\n{keys}\n");
+    configure(root.path(), &groups.iter().map(group).collect::<String>());
+    let below = root.path().display();
+    let line = format!("daemon check --root {below} --config {below}/memferry.toml");
+    has(
+        &done(&memferry(&line)),
+        "5 groups, only watches
+        |db: 2 processes, 2 GiB in memory: postgres; 1 process of less than 16 MiB left alone
+        |cache: 1 process, 1 GiB in memory: redis-server\n
+        |pods: 1 process, 1 GiB in memory: java
+        |none: matches nothing now
+        |rest: 1 process, left alone: less than 16 MiB each",
+    );
+    let file = json(&memferry(&format!("{line} --json")));
+    check_head(&file, "daemon check");
+    let db = &file["matches"][0];
+    assert_eq!((&db["group"], &db["processes"]), (&"db".into(), &2.into()));
+    assert_eq!(db["resident_bytes"], 2_u64 << 30);
+    assert_eq!(
+        (&db["names"][0], &db["small"]),
+        (&"postgres".into(), &1.into())
+    );
+    // What it would say for minutes is said once.
+    let once = daemon(root.path()).arg("--once").output().expect("start");
+    assert_eq!(stderr(&once).matches("matches no process").count(), 2);
+}
+
 #[test]
 fn the_packaged_configuration_only_watches() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/memferry.toml");

@@ -122,6 +122,8 @@ struct Daemon {
     why: String,
     tiering: Tiering,
     members: Vec<Member>,
+    /// Groups without members, as the log says of each once.
+    unmatched: BTreeSet<String>,
     /// When a process's pages were looked at, and when they are to be again.
     looks: BTreeMap<ProcessId, (Instant, Instant)>,
     /// When memory of a cgroup was reclaimed.
@@ -172,6 +174,7 @@ impl Daemon {
             why,
             tiering: Tiering::new(config.groups.len()),
             members: Vec::new(),
+            unmatched: BTreeSet::new(),
             looks: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
@@ -258,6 +261,7 @@ impl Daemon {
         if config.groups != self.config.groups {
             self.tiering = Tiering::new(config.groups.len());
             self.members.clear();
+            self.unmatched.clear();
             self.looks.clear();
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
         }
@@ -319,13 +323,34 @@ impl Daemon {
                 BTreeSet::new()
             }));
         }
-        self.members = members::find(&self.options.root, &self.config.groups, &names);
+        self.members = members::find(
+            &self.options.root,
+            &self.config.groups,
+            &names,
+            members::LEAST_RESIDENT,
+        );
+        for group in self.newly_unmatched() {
+            tracing::warn!(group, "the group matches no process of 16 MiB or more now");
+        }
         let there: Vec<ProcessId> = self.members.iter().map(|of| of.process).collect();
         self.tiering.keep(|process| there.contains(&process));
         self.looks.retain(|process, _| there.contains(process));
         let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
         self.reclaimed.retain(|cgroup, _| is_there(cgroup));
         self.watch();
+    }
+
+    /// Groups that match nothing now, and did before or were not looked for.
+    fn newly_unmatched(&mut self) -> Vec<String> {
+        let matched: BTreeSet<usize> = self.members.iter().map(|of| of.group).collect();
+        let groups = self.config.groups.iter().enumerate();
+        let now: BTreeSet<String> = groups
+            .filter(|(index, _)| !matched.contains(index))
+            .map(|(_, group)| group.name.clone())
+            .collect();
+        let new = now.difference(&self.unmatched).cloned().collect();
+        self.unmatched = now;
+        new
     }
 
     fn watch(&mut self) {

@@ -251,6 +251,22 @@ fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
     assert!(daemon.members.is_empty() && daemon.is_new(&trouble));
 }
 
+#[test]
+fn a_group_that_matches_nothing_is_told_once_until_it_matches() {
+    let other = "[[group]]\nname = \"other\"\nunits = [\"x\"]\n";
+    let (_root, _, _, mut daemon) = machine(&(CONFIG.to_owned() + other));
+    assert_eq!(daemon.newly_unmatched(), ["all", "other"]);
+    daemon.find();
+    assert!(daemon.newly_unmatched().is_empty());
+    for _ in 0..2 {
+        daemon.members.clear();
+        assert_eq!(daemon.newly_unmatched(), ["all"]);
+        assert!(daemon.newly_unmatched().is_empty());
+        daemon.find();
+        assert!(!daemon.unmatched.contains("all"));
+    }
+}
+
 fn records(root: &Path, file: &str) -> Vec<Record> {
     let text = fs::read_to_string(root.join(file)).unwrap_or_default();
     let records = text

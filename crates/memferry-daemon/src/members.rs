@@ -5,7 +5,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::config::Group;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::config::{Config, Group};
+use crate::error::DaemonError;
 use crate::machine::bytes_of;
 use crate::owner;
 use crate::tiering::ProcessId;
@@ -20,6 +24,8 @@ pub struct Member {
     pub process: ProcessId,
     /// Index of its group.
     pub group: usize,
+    /// Its name, as /proc/PID/comm has it.
+    pub name: String,
     /// Its cgroup of version 2, as /proc/PID/cgroup has it.
     pub cgroup: String,
     /// Bytes in memory.
@@ -34,9 +40,62 @@ pub fn start(root: &Path, pid: u32) -> Option<u64> {
     fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The members of all groups, the largest first; `names` has what each group's file of names says. This process is none, and
-/// those that end meanwhile are left out.
-pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Member> {
+/// What a group matches now.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DaemonGroupMatches")]
+pub struct Matches {
+    /// The group.
+    pub group: String,
+    /// Processes that the daemon takes.
+    pub processes: u64,
+    /// Their bytes in memory; pages that several of them map count for each.
+    #[serde(rename = "resident_bytes")]
+    pub resident: u64,
+    /// Names of the largest, each once.
+    pub names: Vec<String>,
+    /// Processes that are left alone, as each has less than 16 MiB.
+    pub small: u64,
+}
+
+/// So many names of a group are told.
+const MOST_NAMES: usize = 5;
+
+/// What each group of a configuration matches now.
+///
+/// # Errors
+/// A file of names of cgroups cannot be read.
+pub fn matches(root: &Path, config: &Config) -> Result<Vec<Matches>, DaemonError> {
+    let names: Vec<_> = (config.groups.iter())
+        .map(Group::cgroup_names)
+        .collect::<Result<_, _>>()?;
+    let mut all: Vec<Matches> = (config.groups.iter())
+        .map(|group| Matches {
+            group: group.name.clone(),
+            processes: 0,
+            resident: 0,
+            names: Vec::new(),
+            small: 0,
+        })
+        .collect();
+    // Tasks of the kernel have no memory.
+    for member in find(root, &config.groups, &names, 1) {
+        let of = &mut all[member.group];
+        if member.resident < LEAST_RESIDENT {
+            of.small += 1;
+            continue;
+        }
+        of.processes += 1;
+        of.resident += member.resident;
+        if of.names.len() < MOST_NAMES && !of.names.contains(&member.name) {
+            of.names.push(member.name);
+        }
+    }
+    Ok(all)
+}
+
+/// The members of all groups with at least so many bytes in memory, the largest first; `names` has what each group's file of names
+/// says. This process is none, and those that end meanwhile are left out.
+pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>], least: u64) -> Vec<Member> {
     let Ok(entries) = fs::read_dir(root.join("proc")) else {
         return Vec::new();
     };
@@ -46,16 +105,22 @@ pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Me
     let pids = files.filter_map(|name| name.parse::<u32>().ok());
     let mut members: Vec<Member> = pids
         .filter(|pid| *pid != std::process::id())
-        .filter_map(|pid| member(root, groups, names, pid))
+        .filter_map(|pid| member(root, groups, names, least, pid))
         .collect();
     members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
     members
 }
 
-fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {
+fn member(
+    root: &Path,
+    groups: &[Group],
+    names: &[BTreeSet<String>],
+    least: u64,
+    pid: u32,
+) -> Option<Member> {
     let read = |file: &str| owner::read(root, pid, file);
     let resident = bytes_of(root, pid, 1)?;
-    if resident < LEAST_RESIDENT {
+    if resident < least {
         return None;
     }
     let cgroups = read("cgroup").unwrap_or_default();
@@ -65,12 +130,14 @@ fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -
         .unwrap_or("/")
         .to_owned();
     let name = read("comm").unwrap_or_default();
-    let group = (groups.iter().zip(names))
-        .position(|(group, names)| takes(group, names, &cgroup, name.trim_end_matches('\n')))?;
+    let name = name.trim_end_matches('\n');
+    let group =
+        (groups.iter().zip(names)).position(|(group, names)| takes(group, names, &cgroup, name))?;
     let start = start(root, pid)?;
     Some(Member {
         process: ProcessId { pid, start },
         group,
+        name: name.to_owned(),
         cgroup,
         resident,
     })
@@ -171,7 +238,7 @@ mod tests {
         let config = Config::parse(text, Path::new("x")).unwrap();
         let mut names = vec![BTreeSet::new(); 3];
         names[1].insert("kubepods-burstable-pod0a_1b.slice".to_owned());
-        let found = find(root.path(), &config.groups, &names);
+        let found = find(root.path(), &config.groups, &names, LEAST_RESIDENT);
         let found: Vec<_> = (found.iter())
             .map(|of| (of.process.pid, of.process.start, of.group, &*of.cgroup))
             .collect();
@@ -266,7 +333,7 @@ mod tests {
             fs::write(root.path().join(format!("proc/7/{file}")), bytes).unwrap();
         }
         for keys in ["cgroups = [\"/db\"]", "processes = [\"gro\u{df}e-*\"]"] {
-            let found = find(root.path(), &group(keys), &[BTreeSet::new()]);
+            let found = find(root.path(), &group(keys), &[BTreeSet::new()], 1);
             assert_eq!(found.len(), 1, "{keys}");
             assert_eq!(found[0].process.start, 700);
         }

@@ -17,7 +17,7 @@ Exit status: 0 the configuration is right, or it was ended; 1 it did not start, 
 #[derive(Debug, Args)]
 #[command(after_help = DAEMON_HELP)]
 pub struct DaemonArgs {
-    /// Only read the configuration, and say whether it is right
+    /// Only read the configuration, and say whether it is right and what each group matches now
     #[arg(value_enum)]
     pub only: Option<Only>,
     /// The configuration

@@ -127,7 +127,7 @@ fn short(bytes: u64) -> String {
     }
 }
 
-fn processes(count: u64) -> String {
+pub fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
 }
 
