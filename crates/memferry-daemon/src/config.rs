@@ -209,25 +209,35 @@ fn size(text: &str) -> Option<u64> {
     };
     let number: f64 = number.trim().parse().ok()?;
     let bytes = number * f64::from(2_u32).powi(shift as i32);
-    (bytes >= 0.0 && bytes < (1_u64 << 60) as f64).then_some(bytes as u64)
+    // Less than a byte is not meant as none.
+    let allowed = 1.0..(1_u64 << 60) as f64;
+    (bytes == 0.0 || allowed.contains(&bytes)).then_some(bytes as u64)
 }
 
 impl TryFrom<NumberOrText> for Amount {
     type Error = String;
 
     fn try_from(raw: NumberOrText) -> Result<Self, String> {
-        match raw {
-            NumberOrText::Number(bytes) if bytes < 1 << 60 => Ok(Self::Bytes(bytes)),
-            NumberOrText::Number(_) => Err(format!("too large; {SIZE}")),
+        let bytes = match raw {
+            NumberOrText::Number(bytes) if bytes < 1 << 60 => bytes,
+            NumberOrText::Number(_) => return Err(format!("too large; {SIZE}")),
             NumberOrText::Text(text) => match text.strip_suffix('%') {
-                Some(percent) => (percent.trim().parse().ok())
-                    .filter(|percent| *percent <= 100)
-                    .map(Self::Percent)
-                    .ok_or_else(|| format!("{text:?} is no percentage; give \"0%\" to \"100%\"")),
-                None => size(&text).map(Self::Bytes).ok_or_else(|| {
+                Some(percent) => {
+                    let number = percent.trim().parse().map_err(|_| {
+                        format!("{text:?} is no percentage; give \"0%\" to \"100%\"")
+                    })?;
+                    return whole(number).map(Self::Percent);
+                }
+                None => size(&text).ok_or_else(|| {
                     format!("{text:?} is neither a size nor a percentage; {SIZE}, a percentage is \"40%\"")
-                }),
+                })?,
             },
+        };
+        match bytes {
+            1..=100 => Err(format!(
+                "{bytes} is {bytes} bytes; for a percentage give \"{bytes}%\", else {SIZE}"
+            )),
+            _ => Ok(Self::Bytes(bytes)),
         }
     }
 }
@@ -256,7 +266,7 @@ impl TryFrom<String> for Listen {
 
 /// Integers are percentages as well.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number from 0.1 to 100")]
+#[serde(untagged, expecting = "a number of percent, 0 to 100")]
 enum Number {
     Whole(u32),
     Broken(f64),
@@ -276,7 +286,24 @@ fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 }
 
 fn whole_percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    percent(from).map(|number| number as u64)
+    let number = match Number::deserialize(from)? {
+        Number::Whole(number) => f64::from(number),
+        Number::Broken(number) => number,
+    };
+    whole(number).map_err(serde::de::Error::custom)
+}
+
+/// A percentage of whole numbers.
+fn whole(percent: f64) -> Result<u64, String> {
+    let instead = match percent {
+        0.0..=100.0 if percent.fract() == 0.0 => return Ok(percent as u64),
+        0.0..1.0 => format!("; for {percent} of the whole give {:.0}", percent * 100.0),
+        1.0..=100.0 => format!(", as {percent:.0}"),
+        _ => String::new(),
+    };
+    Err(format!(
+        "{percent} is no whole percent; give 0 to 100{instead}"
+    ))
 }
 
 #[derive(Default, Deserialize)]
@@ -518,7 +545,7 @@ source = "damon"
 [brakes]
 bytes_per_second = "1G"
 memory_pressure = 5
-waste = 40.5
+waste = 40
 
 [metrics]
 listen = "127.0.0.1:9464"
@@ -661,7 +688,10 @@ limit = "64M"
             ("", "act = 1", "expected a boolean"),
             ("act = true\n", "\"", ""),
             ("[brakes]\n", "bytes_per_second = \"fast\"", "give 2M to 4T"),
-            ("[brakes]\n", "waste = 101", "from 0.1 to 100"),
+            ("[brakes]\n", "memory_pressure = 101", "from 0.1 to 100"),
+            ("[brakes]\n", "waste = 101", "give 0 to 100"),
+            ("[brakes]\n", "waste = 0.5", "for 0.5 of the whole give 50"),
+            ("[brakes]\n", "waste = 40.5", "give 0 to 100, as 40"),
             ("[metrics]\n", "listen = \"0.0.0.0:1\"", "from outside"),
             (
                 "[metrics]\n",
@@ -671,7 +701,12 @@ limit = "64M"
             ("[history]\n", "file = \"here\"", "absolute path"),
             (history, "bytes = \"64K\"", "give 1M to 1T"),
             (one, "weight = 0", "from 1 to 10000"),
-            (one, "protect = \"140%\"", "\"0%\" to \"100%\""),
+            (one, "protect = \"140%\"", "give 0 to 100"),
+            (one, "protect = \"x%\"", "\"0%\" to \"100%\""),
+            (one, "protect = \"0.5%\"", "for 0.5 of the whole give 50"),
+            (one, "protect = 0.5", "text as \"8G\" or \"40%\""),
+            (one, "protect = \"0.5\"", "a percentage is \"40%\""),
+            (one, "limit = 40", "for a percentage give \"40%\""),
             (one, "cgroups = [\"a.slice\"]", "write \"/a.slice\""),
             (one, "units = [\"a.timer\"]", "no processes"),
             (
