@@ -253,10 +253,7 @@ impl TryFrom<String> for Listen {
             };
         }
         match text.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => Ok(Self::Tcp(address)),
-            Ok(_) => Err(format!(
-                "{text:?} can be reached from outside; give 127.0.0.1 or [::1], and let a proxy do the rest"
-            )),
+            Ok(address) => Ok(Self::Tcp(address)),
             Err(_) => Err(format!(
                 "{text:?} is no place to listen at; give \"127.0.0.1:9464\" or \"unix:/run/memferry/metrics\""
             )),
@@ -321,7 +318,26 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metrics {
-    listen: Listen,
+    listen: Spanned<Listen>,
+    /// Whether other machines may read them.
+    #[serde(default)]
+    public: bool,
+}
+
+impl Metrics {
+    fn check(self) -> Located<Listen> {
+        match self.listen.get_ref() {
+            Listen::Tcp(address) if !address.ip().is_loopback() && !self.public => {
+                let what = format!(
+                    "{address} is reached from the network, where anyone could read names and sizes of groups; \
+                     write \"127.0.0.1:{port}\", or public = true below [metrics] if they may",
+                    port = address.port()
+                );
+                Err((self.listen.span(), what))
+            }
+            _ => Ok(self.listen.into_inner()),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -402,7 +418,7 @@ impl Config {
             act: raw.act,
             source: raw.source,
             brakes: raw.brakes,
-            metrics: raw.metrics.map(|metrics| metrics.listen),
+            metrics: raw.metrics.map(Metrics::check).transpose()?,
             history: raw.history,
             groups,
         })
@@ -618,6 +634,20 @@ limit = "64M"
         }
     }
 
+    #[test]
+    fn metrics_are_public_if_told() {
+        for (listen, public) in [
+            ("0.0.0.0:1", true),
+            ("[::1]:1", false),
+            ("127.0.0.9:1", false),
+            ("127.0.0.1:1", true),
+        ] {
+            let text = format!("[metrics]\nlisten = {listen:?}\npublic = {public}\n");
+            let listen = Some(Listen::Tcp(listen.parse().unwrap()));
+            assert_eq!(parse(&text).unwrap().metrics, listen);
+        }
+    }
+
     /// Others write the file of names: a FIFO would hang the daemon, a device fill its memory.
     #[test]
     fn names_of_cgroups_come_from_small_regular_files_of_their_folder() {
@@ -692,7 +722,16 @@ limit = "64M"
             ("[brakes]\n", "waste = 101", "give 0 to 100"),
             ("[brakes]\n", "waste = 0.5", "for 0.5 of the whole give 50"),
             ("[brakes]\n", "waste = 40.5", "give 0 to 100, as 40"),
-            ("[metrics]\n", "listen = \"0.0.0.0:1\"", "from outside"),
+            (
+                "[metrics]\n",
+                "listen = \"0.0.0.0:1\"",
+                "write \"127.0.0.1:1\", or public = true",
+            ),
+            (
+                "[metrics]\npublic = false\n",
+                "listen = \"[::]:1\"",
+                "names and sizes of groups",
+            ),
             (
                 "[metrics]\n",
                 "listen = \"here\"",
