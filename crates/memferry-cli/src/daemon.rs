@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli::daemon::{DaemonArgs, Only};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::file::{Content, File};
 use crate::output::Results;
 use crate::signals;
@@ -135,5 +135,12 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
 
 /// What the daemon says, in this command's form.
 pub fn told(what: &str, error: &DaemonError) -> Failure {
-    Failure::new(what, error, error.hint())
+    let cause = match error {
+        DaemonError::Config { .. } | DaemonError::ConfigFile { .. } | DaemonError::Names { .. } => {
+            Cause::Configuration
+        }
+        DaemonError::OneTier | DaemonError::NoSource { .. } => Cause::Machine,
+        _ => Cause::Other,
+    };
+    Failure::new(what, error, error.hint()).because_of(cause)
 }

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use command::machine::tiered;
 use command::waiting::Waiting;
 use command::{
-    check_head, command, done, fails, has, json, memferry, status, stderr, stdout, synthetic,
+    check_head, command, done, fails, fails_with, has, json, memferry, status, stderr, stdout,
+    synthetic,
 };
-use memferry_bench::synthetic::put;
+use memferry_bench::synthetic::{change, put};
 use serde_json::Value;
 
 const BALANCING: &str = "proc/sys/kernel/numa_balancing";
@@ -46,10 +47,36 @@ fn a_wrong_configuration_is_told_with_its_line() {
     configure(root.path(), "[brakes]\nwaste = 10\nhaste = 1\n");
     let below = root.path().display();
     let wrong = memferry(&format!("daemon check --config {below}/memferry.toml"));
-    fails(&wrong, "memferry.toml:3: | `waste`");
+    fails_with(3, &wrong, "memferry.toml:3: | `waste`");
     assert_eq!(status(&memferry("daemon chek")), 2);
     let missing = memferry("daemon check --config /nonexistent");
-    fails(&missing, "look whether the path is right");
+    fails_with(3, &missing, "look whether the path is right");
+}
+
+/// A restart mends neither a configuration nor a machine, so the unit makes none.
+#[test]
+fn a_configuration_and_a_machine_that_are_not_right_have_exit_statuses_of_their_own() {
+    let root = tiered();
+    let runs = || daemon(root.path()).arg("--once").output().expect("start");
+    fails_with(3, &runs(), "cannot read the configuration");
+    configure(root.path(), "act = maybe\n");
+    fails_with(3, &runs(), "memferry.toml:1:");
+    configure(root.path(), &format!("source = \"damon\"\n{GROUP}"));
+    fails_with(4, &runs(), "the source damon cannot be had");
+    let tiers = "sys/devices/virtual/memory_tiering";
+    change(root.path(), &format!("{tiers}/memory_tier22 = gone"));
+    change(root.path(), &format!("{tiers}/memory_tier4/nodelist = 0-1"));
+    fails_with(4, &runs(), "one memory tier");
+    // What else is in its way may go.
+    fs::remove_file(root.path().join("run/memferry/daemon.lock")).expect("lock");
+    put(root.path(), "run/memferry/daemon.lock/x", "");
+    fails_with(1, &runs(), "open the lock");
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/memferry.service"
+    );
+    let unit = fs::read_to_string(unit).expect("unit");
+    has(&unit, "RestartPreventExitStatus=2 3 4");
 }
 
 /// Puts a process with so many pages in memory into the tree.

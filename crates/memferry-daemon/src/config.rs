@@ -14,7 +14,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::error::{DaemonError, file};
+use crate::error::DaemonError;
 use crate::patterns;
 
 /// Everything that can be configured.
@@ -375,7 +375,10 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or the first line that is wrong and what is allowed there.
     pub fn read(path: &Path) -> Result<Self, DaemonError> {
-        let text = fs::read_to_string(path).map_err(file(path, "read the configuration"))?;
+        let text = fs::read_to_string(path).map_err(|error| DaemonError::ConfigFile {
+            path: path.to_owned(),
+            error,
+        })?;
         Self::parse(&text, path)
     }
 
