@@ -82,7 +82,7 @@ pub fn run(options: &Options) -> Result<Status, DaemonError> {
     let knobs = Knobs::open(&options.root)?;
     let config = Config::read(&options.config)?;
     let machine = Machine::read(&options.root)?;
-    let hands = Box::new(Kernel::new(&machine));
+    let hands = Box::new(Kernel::default());
     let mut daemon = Daemon::new(options, config, machine, hands, knobs, stop)?;
     daemon.rounds(&reload);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -312,7 +312,14 @@ impl Daemon {
 
     fn find(&mut self) {
         self.trouble_before = self.trouble.take();
-        self.machine.look_at_watermarks();
+        match self.machine.refresh() {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(top = ?self.machine.top, lower = ?self.machine.lower, "the tiers have changed");
+                self.looks.clear();
+            }
+            Err(error) => self.trouble(&error.to_string()),
+        }
         let read: Vec<_> = (self.config.groups.iter())
             .map(crate::config::Group::cgroup_names)
             .collect();
@@ -376,12 +383,15 @@ impl Daemon {
             }
             // A look at very large processes takes long.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-            let places = self.hands.look(member.process).unwrap_or_else(|error| {
-                if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    denied = Some((member.process.pid, error));
-                }
-                Vec::new()
-            });
+            let places = self
+                .hands
+                .look(&self.machine, member.process)
+                .unwrap_or_else(|error| {
+                    if error.kind() == std::io::ErrorKind::PermissionDenied {
+                        denied = Some((member.process.pid, error));
+                    }
+                    Vec::new()
+                });
             self.tiering.place(member.process, member.group, &places);
             let took = began.elapsed();
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
@@ -487,7 +497,7 @@ impl Daemon {
             if self.stop.load(Ordering::Relaxed) || began.elapsed() > MOVE_TIME {
                 break;
             }
-            match self.hands.carry(of, &self.stop) {
+            match self.hands.carry(&self.machine, of, &self.stop) {
                 Ok((moved, stayed)) => {
                     *(if of.way == Way::Up {
                         &mut up

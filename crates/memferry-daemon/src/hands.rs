@@ -37,19 +37,23 @@ pub trait Hands {
     ///
     /// # Errors
     /// It has ended, or may not be looked at.
-    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>>;
+    fn look(&mut self, machine: &Machine, process: ProcessId) -> io::Result<Vec<Placed>>;
 
     /// Moves a chunk. Returns the bytes that moved and those that stayed.
     ///
     /// # Errors
     /// Nothing moved: the process has ended, or may not be touched.
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError>;
+    fn carry(
+        &mut self,
+        machine: &Machine,
+        of: &Move,
+        cancel: &AtomicBool,
+    ) -> Result<(u64, u64), MoveError>;
 }
 
-/// The real ones.
-#[derive(Debug)]
+/// The real ones, for a machine that is this one.
+#[derive(Debug, Default)]
 pub struct Kernel {
-    machine: Machine,
     owners: HashMap<ProcessId, Known>,
 }
 
@@ -64,18 +68,9 @@ struct Known {
 }
 
 impl Kernel {
-    /// Of a machine that is this one.
-    pub fn new(machine: &Machine) -> Self {
-        Self {
-            machine: machine.clone(),
-            owners: HashMap::new(),
-        }
-    }
-
-    fn owner(&mut self, process: ProcessId) -> io::Result<&Owner> {
+    fn owner(&mut self, root: &Path, process: ProcessId) -> io::Result<&Owner> {
         let now = Instant::now();
         self.owners.retain(|_, known| now < known.end);
-        let root = &self.machine.root;
         let known = self.owners.get(&process);
         if known.is_none_or(|known| now >= known.look) {
             // Before it is asked: what changes meanwhile is seen the next time.
@@ -153,10 +148,10 @@ fn samples(runs: &[Range<usize>]) -> Vec<usize> {
 }
 
 impl Hands for Kernel {
-    fn look(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
-        let folder = self.machine.root.join(format!("proc/{}", process.pid));
+    fn look(&mut self, machine: &Machine, process: ProcessId) -> io::Result<Vec<Placed>> {
+        let folder = machine.root.join(format!("proc/{}", process.pid));
         let of = Pages::of(&folder)?;
-        let chunks = chunks(&of, &self.owner(process)?.ranges)?;
+        let chunks = chunks(&of, &self.owner(&machine.root, process)?.ranges)?;
         let (mut places, mut all) = (Vec::with_capacity(chunks.len()), Vec::new());
         for (number, runs) in chunks {
             let (sampled, before) = (samples(&runs), all.len());
@@ -184,7 +179,7 @@ impl Hands for Kernel {
         }
         let mut nodes = nodes.into_iter();
         let is_top =
-            |node: &i32| u32::try_from(*node).is_ok_and(|node| self.machine.top.contains(&node));
+            |node: &i32| u32::try_from(*node).is_ok_and(|node| machine.top.contains(&node));
         let place = |(place, own): (Placed, usize)| {
             // A page that has gone meanwhile lies nowhere.
             let known: Vec<i32> = (nodes.by_ref().take(own))
@@ -201,7 +196,12 @@ impl Hands for Kernel {
         Ok(places.into_iter().map(place).collect())
     }
 
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<(u64, u64), MoveError> {
+    fn carry(
+        &mut self,
+        machine: &Machine,
+        of: &Move,
+        cancel: &AtomicBool,
+    ) -> Result<(u64, u64), MoveError> {
         let process = Process::open(of.process.pid)?;
         let gone = || MoveError::NoProcess {
             pid: of.process.pid,
@@ -209,17 +209,18 @@ impl Hands for Kernel {
             hint: "nothing: it is looked for again",
         };
         // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
-        if members::start(&self.machine.root, of.process.pid) != Some(of.process.start) {
+        if members::start(&machine.root, of.process.pid) != Some(of.process.start) {
             return Err(gone());
         }
-        let owner = self.owner(of.process).map_err(|_| gone())?.clone();
+        let owner = self.owner(&machine.root, of.process).map_err(|_| gone())?;
+        let owner = owner.clone();
         let start = of.number * CHUNK;
         let survey = process.survey_of(&owner.within(&(start..start + CHUNK)))?;
         let (from, to) = match of.way {
-            Way::Up => (&self.machine.lower, &self.machine.top),
-            Way::Down => (&self.machine.top, &self.machine.lower),
+            Way::Up => (&machine.lower, &machine.top),
+            Way::Down => (&machine.top, &machine.lower),
         };
-        let Some(to) = self.machine.emptiest(to, &owner.nodes) else {
+        let Some(to) = machine.emptiest(to, &owner.nodes) else {
             return Ok((0, of.bytes));
         };
         let (mut moved, mut stayed) = (0, 0);
@@ -259,13 +260,13 @@ mod tests {
         let one = "00001000-00003000 rw-p 00000000 00:00 0\n";
         file("maps", one);
         file("numa_maps", "00001000 default anon=1\n");
-        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let mut hands = Kernel::default();
         let process = ProcessId { pid: 7, start: 1 };
         let mut ranges = |is_due: bool| {
             if let Some(known) = hands.owners.get_mut(&process).filter(|_| is_due) {
                 known.look = Instant::now();
             }
-            hands.owner(process).unwrap().ranges.clone()
+            hands.owner(root.path(), process).unwrap().ranges.clone()
         };
         assert_eq!(ranges(false), std::slice::from_ref(&(0x1000..0x3000)));
         file(
@@ -321,10 +322,10 @@ mod tests {
             }
         };
         let resident = |at: &[u8]| {
-            let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+            let machine = Machine::read(root.path()).unwrap();
             let whole = (at.as_ptr() as usize).div_ceil(CHUNK);
             let process = ProcessId { pid, start: 0 };
-            let found = hands.look(process).unwrap();
+            let found = Kernel::default().look(&machine, process).unwrap();
             let place = found.iter().find(|place| place.number == whole);
             place.map_or(0, |place| place.resident)
         };
