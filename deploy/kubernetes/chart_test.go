@@ -34,7 +34,7 @@ priorityClassName: system-node-critical
 maxUnavailable: 10%
 config:
   act: true
-  brakes: {bytes_per_second: 268435456, waste: 40.5}
+  brakes: {bytes_per_second: 268435456, waste: 40}
   groups:
     - {name: db, pods: "tier in (db, cache),!test", namespaces: [prod], protect: "40%", weight: 300}
     - {name: batch, limit: 68719476736}
@@ -126,7 +126,7 @@ func TestObjectsAreOfTheAPIAndTheDaemonTakesItsConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, err := exec.Command(memferry, "daemon", "check", "--config", file).CombinedOutput()
-		if err != nil || !strings.HasSuffix(string(out), test.says) {
+		if err != nil || !strings.Contains(string(out), test.says) {
 			t.Errorf("%v: %s\n%s", err, out, data["memferry.toml"])
 		}
 		groups, err := groupsOf(t, data["pods.json"])
@@ -193,7 +193,7 @@ func TestObjectsFitEachOther(t *testing.T) {
 		}
 	}
 	// The configuration is in the pod's annotation, so that a change is rolled out.
-	changed, err := render(t, strings.Replace(full, "waste: 40.5", "waste: 41", 1))
+	changed, err := render(t, strings.Replace(full, "waste: 40", "waste: 41", 1))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,6 +223,7 @@ func TestBadValuesAreRefused(t *testing.T) {
 		least + "config: {act: 1}":               "act",
 		least + "config: {actt: true}":           "actt",
 		least + `config: {brakes: {waste: 101}}`: "waste",
+		least + `config: {brakes: {waste: 0.5}}`: "waste",
 		least + `config: {brakes: {bytes_per_second: fast}}`:              "bytes_per_second",
 		least + `config: {source: pghot}`:                                 "source",
 		least + `config: {groups: [{pods: a=b}]}`:                         "name",

@@ -32,6 +32,20 @@ pub struct Told {
     pub next: String,
     /// What was measured before the failure; it is printed and saved, then the command fails.
     pub partial: Option<BenchFile>,
+    /// Where it lies.
+    pub cause: Cause,
+}
+
+/// What has to change before the same command can succeed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cause {
+    /// Not known.
+    #[default]
+    Other,
+    /// The configuration.
+    Configuration,
+    /// The machine, which lacks what the command needs.
+    Machine,
 }
 
 impl Failure {
@@ -42,7 +56,24 @@ impl Failure {
             why: why.to_string(),
             next: next.into(),
             partial: None,
+            cause: Cause::default(),
         }))
+    }
+
+    /// The same failure, of this cause.
+    pub fn because_of(mut self, cause: Cause) -> Self {
+        if let Self::Told(told) = &mut self {
+            told.cause = cause;
+        }
+        self
+    }
+
+    /// Where it lies.
+    pub fn cause(&self) -> Cause {
+        match self {
+            Self::Told(told) => told.cause,
+            Self::Usage(_) | Self::BrokenPipe | Self::Found => Cause::Other,
+        }
     }
 
     /// The same failure with the part that was measured before it.

@@ -3,19 +3,21 @@
 
 use std::path::Path;
 
+use memferry_daemon::members::{self, Matches};
 use memferry_daemon::{Config, DaemonError, Options};
 use schemars::JsonSchema;
 use serde::Serialize;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::cli::daemon::{DaemonArgs, Log, Only};
-use crate::failure::Failure;
+use crate::failure::{Cause, Failure};
 use crate::file::{Content, File};
 use crate::output::Results;
 use crate::signals;
 use crate::top::text;
+use crate::units::about;
 
-/// A configuration without a mistake.
+/// A configuration without a mistake, and what it matches now.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "DaemonCheckFile")]
 pub struct Right {
@@ -24,6 +26,8 @@ pub struct Right {
     groups: usize,
     /// Whether the daemon moves pages, or only watches.
     act: bool,
+    /// What each group matches now.
+    matches: Vec<Matches>,
 }
 
 impl Content for Right {
@@ -51,24 +55,53 @@ fn head(root: &Path) -> String {
 }
 
 impl Right {
-    fn line(&self) -> String {
+    fn text(&self) -> String {
         let does = if self.act { "acts" } else { "only watches" };
-        format!("{}: {} groups, {does}\n", self.config, self.groups)
+        let groups = self.matches.iter().map(line);
+        format!(
+            "{}: {} groups, {does}\n{}",
+            self.config,
+            self.groups,
+            groups.collect::<String>()
+        )
     }
+}
+
+/// What a group matches now, for a line.
+fn line(of: &Matches) -> String {
+    let small = text::processes(of.small);
+    let what = match (of.processes, of.small) {
+        (0, 0) => "matches nothing now".to_owned(),
+        (0, _) => format!("{small}, left alone: less than 16 MiB each"),
+        (all, _) => {
+            let names = of.names.join(", ");
+            let rest = match of.small {
+                0 => String::new(),
+                _ => format!("; {small} of less than 16 MiB left alone"),
+            };
+            format!(
+                "{}, {} in memory: {names}{rest}",
+                text::processes(all),
+                about(of.resident)
+            )
+        }
+    };
+    format!("  {}: {what}\n", of.group)
 }
 
 /// Runs the daemon, or checks its configuration.
 pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     if matches!(args.only, Some(Only::Check)) {
-        let config = Config::read(&args.config)
-            .map_err(|error| told("the configuration is not right", &error))?;
+        let wrong = |error| told("the configuration is not right", &error);
+        let config = Config::read(&args.config).map_err(wrong)?;
         let right = Right {
             config: args.config.display().to_string(),
             groups: config.groups.len(),
             act: config.act,
+            matches: members::matches(&args.shown.root, &config).map_err(wrong)?,
         };
         let results = Results::open(&args.shown.json, &[])?;
-        return results.tell(&args.shown.root, &right, || right.line());
+        return results.tell(&args.shown.root, &right, || right.text());
     }
     // The daemon handles signals itself: its settings come back before it ends.
     signals::end_the_command(false);
@@ -113,5 +146,12 @@ fn level(log: Log) -> LevelFilter {
 
 /// What the daemon says, in this command's form.
 pub fn told(what: &str, error: &DaemonError) -> Failure {
-    Failure::new(what, error, error.hint())
+    let cause = match error {
+        DaemonError::Config { .. } | DaemonError::ConfigFile { .. } | DaemonError::Names { .. } => {
+            Cause::Configuration
+        }
+        DaemonError::OneTier | DaemonError::NoSource { .. } => Cause::Machine,
+        _ => Cause::Other,
+    };
+    Failure::new(what, error, error.hint()).because_of(cause)
 }

@@ -23,7 +23,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use failure::{Failure, worst};
+use failure::{Cause, Failure, worst};
 use memferry_bench::args::Bench;
 use memferry_bench::args::reproduce::ReproduceArgs;
 #[cfg(test)]
@@ -54,7 +54,12 @@ fn main() -> ExitCode {
 fn tell(failure: &Failure) -> ExitCode {
     // Without stderr there is nobody to tell.
     let _ = writeln!(io::stderr(), "memferry: {failure}");
-    ExitCode::from(signals::interrupted().map_or(1, |signal| 128 + signal))
+    let status = match failure.cause() {
+        Cause::Other => 1,
+        Cause::Configuration => 3,
+        Cause::Machine => 4,
+    };
+    ExitCode::from(signals::interrupted().map_or(status, |signal| 128 + signal))
 }
 
 fn run() -> Result<(), Failure> {

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use command::machine::tiered;
 use command::waiting::Waiting;
 use command::{
-    check_head, command, done, fails, has, json, memferry, status, stderr, stdout, synthetic,
+    check_head, command, done, fails, fails_with, has, json, memferry, status, stderr, stdout,
+    synthetic,
 };
-use memferry_bench::synthetic::put;
+use memferry_bench::synthetic::{change, put};
 use serde_json::Value;
 
 const BALANCING: &str = "proc/sys/kernel/numa_balancing";
@@ -46,10 +47,102 @@ fn a_wrong_configuration_is_told_with_its_line() {
     configure(root.path(), "[brakes]\nwaste = 10\nhaste = 1\n");
     let below = root.path().display();
     let wrong = memferry(&format!("daemon check --config {below}/memferry.toml"));
-    fails(&wrong, "memferry.toml:3: | `waste`");
+    fails_with(3, &wrong, "memferry.toml:3: | `waste`");
     assert_eq!(status(&memferry("daemon chek")), 2);
     let missing = memferry("daemon check --config /nonexistent");
-    fails(&missing, "look whether the path is right");
+    fails_with(3, &missing, "look whether the path is right");
+}
+
+/// A restart mends neither a configuration nor a machine, so the unit makes none.
+#[test]
+fn a_configuration_and_a_machine_that_are_not_right_have_exit_statuses_of_their_own() {
+    let root = tiered();
+    let runs = || daemon(root.path()).arg("--once").output().expect("start");
+    fails_with(3, &runs(), "cannot read the configuration");
+    configure(root.path(), "act = maybe\n");
+    fails_with(3, &runs(), "memferry.toml:1:");
+    configure(root.path(), &format!("source = \"damon\"\n{GROUP}"));
+    fails_with(4, &runs(), "the source damon cannot be had");
+    let tiers = "sys/devices/virtual/memory_tiering";
+    change(root.path(), &format!("{tiers}/memory_tier22 = gone"));
+    change(root.path(), &format!("{tiers}/memory_tier4/nodelist = 0-1"));
+    fails_with(4, &runs(), "one memory tier");
+    // What else is in its way may go.
+    fs::remove_file(root.path().join("run/memferry/daemon.lock")).expect("lock");
+    put(root.path(), "run/memferry/daemon.lock/x", "");
+    fails_with(1, &runs(), "open the lock");
+    let unit = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../packaging/memferry.service"
+    );
+    let unit = fs::read_to_string(unit).expect("unit");
+    has(&unit, "RestartPreventExitStatus=2 3 4");
+}
+
+/// Puts a process with so many pages in memory into the tree.
+fn process(root: &Path, pid: u32, name: &str, cgroup: &str, pages: u64) {
+    let zeroes = "0 ".repeat(18);
+    for (file, text) in [
+        ("statm", format!("999999 {pages} 1 0 0 0 0\n")),
+        ("cgroup", format!("0::{cgroup}\n")),
+        ("comm", format!("{name}\n")),
+        ("stat", format!("{pid} ({name}) S {zeroes}{pid}00 0 0\n")),
+    ] {
+        put(root, &format!("proc/{pid}/{file}"), &text);
+    }
+}
+
+#[test]
+fn check_tells_what_each_group_matches_now() {
+    let root = tiered();
+    let gib = (1 << 30) / rustix::param::page_size() as u64;
+    let postgres = "/system.slice/system-postgresql.slice/postgresql@15-main.service";
+    let pod = "/kubepods-besteffort-pod1_2.slice:cri-containerd:17";
+    for (pid, name, cgroup, pages) in [
+        (11, "postgres", postgres, gib),
+        (12, "postgres", postgres, gib),
+        (13, "postgres", postgres, 1),
+        (14, "redis-server", "/system.slice/redis.service", gib),
+        (15, "java", pod, gib),
+        (16, "kthreadd", "/", 0),
+        (17, "little", "/", 1),
+    ] {
+        process(root.path(), pid, name, cgroup, pages);
+    }
+    put(root.path(), "names", "kubepods-besteffort-pod1_2.slice\n");
+    let names = root.path().join("names");
+    let groups = [
+        ("db", "units = [\"postgresql@*\"]".to_owned()),
+        ("cache", "units = [\"redis\"]".to_owned()),
+        ("pods", format!("cgroup_names_file = {names:?}")),
+        ("none", "processes = [\"spark*\"]".to_owned()),
+        ("rest", "processes = [\"*\"]".to_owned()),
+    ];
+    let group = |(name, keys): &(&str, String)| format!("[[group]]\nname = \"{name}\"\n{keys}\n");
+    configure(root.path(), &groups.iter().map(group).collect::<String>());
+    let below = root.path().display();
+    let line = format!("daemon check --root {below} --config {below}/memferry.toml");
+    has(
+        &done(&memferry(&line)),
+        "5 groups, only watches
+        |db: 2 processes, 2 GiB in memory: postgres; 1 process of less than 16 MiB left alone
+        |cache: 1 process, 1 GiB in memory: redis-server\n
+        |pods: 1 process, 1 GiB in memory: java
+        |none: matches nothing now
+        |rest: 1 process, left alone: less than 16 MiB each",
+    );
+    let file = json(&memferry(&format!("{line} --json")));
+    check_head(&file, "daemon check");
+    let db = &file["matches"][0];
+    assert_eq!((&db["group"], &db["processes"]), (&"db".into(), &2.into()));
+    assert_eq!(db["resident_bytes"], 2_u64 << 30);
+    assert_eq!(
+        (&db["names"][0], &db["small"]),
+        (&"postgres".into(), &1.into())
+    );
+    // What it would say for minutes is said once.
+    let once = daemon(root.path()).arg("--once").output().expect("start");
+    assert_eq!(stderr(&once).matches("matches no process").count(), 2);
 }
 
 #[test]

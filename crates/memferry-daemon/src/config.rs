@@ -5,14 +5,17 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::ops::{Range, RangeInclusive};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::error::{DaemonError, file};
+use crate::error::DaemonError;
+use crate::patterns;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -86,8 +89,8 @@ pub struct Group {
     pub name: String,
     /// Cgroups with all below them, by their paths.
     pub cgroups: Vec<glob::Pattern>,
-    /// Units of systemd.
-    pub units: Vec<String>,
+    /// Units of systemd, by their whole names.
+    pub units: Vec<glob::Pattern>,
     /// Processes by their names.
     pub processes: Vec<glob::Pattern>,
     /// A file of names of cgroups, which somebody else keeps up to date.
@@ -206,25 +209,35 @@ fn size(text: &str) -> Option<u64> {
     };
     let number: f64 = number.trim().parse().ok()?;
     let bytes = number * f64::from(2_u32).powi(shift as i32);
-    (bytes >= 0.0 && bytes < (1_u64 << 60) as f64).then_some(bytes as u64)
+    // Less than a byte is not meant as none.
+    let allowed = 1.0..(1_u64 << 60) as f64;
+    (bytes == 0.0 || allowed.contains(&bytes)).then_some(bytes as u64)
 }
 
 impl TryFrom<NumberOrText> for Amount {
     type Error = String;
 
     fn try_from(raw: NumberOrText) -> Result<Self, String> {
-        match raw {
-            NumberOrText::Number(bytes) if bytes < 1 << 60 => Ok(Self::Bytes(bytes)),
-            NumberOrText::Number(_) => Err(format!("too large; {SIZE}")),
+        let bytes = match raw {
+            NumberOrText::Number(bytes) if bytes < 1 << 60 => bytes,
+            NumberOrText::Number(_) => return Err(format!("too large; {SIZE}")),
             NumberOrText::Text(text) => match text.strip_suffix('%') {
-                Some(percent) => (percent.trim().parse().ok())
-                    .filter(|percent| *percent <= 100)
-                    .map(Self::Percent)
-                    .ok_or_else(|| format!("{text:?} is no percentage; give \"0%\" to \"100%\"")),
-                None => size(&text).map(Self::Bytes).ok_or_else(|| {
+                Some(percent) => {
+                    let number = percent.trim().parse().map_err(|_| {
+                        format!("{text:?} is no percentage; give \"0%\" to \"100%\"")
+                    })?;
+                    return whole(number).map(Self::Percent);
+                }
+                None => size(&text).ok_or_else(|| {
                     format!("{text:?} is neither a size nor a percentage; {SIZE}, a percentage is \"40%\"")
-                }),
+                })?,
             },
+        };
+        match bytes {
+            1..=100 => Err(format!(
+                "{bytes} is {bytes} bytes; for a percentage give \"{bytes}%\", else {SIZE}"
+            )),
+            _ => Ok(Self::Bytes(bytes)),
         }
     }
 }
@@ -240,10 +253,7 @@ impl TryFrom<String> for Listen {
             };
         }
         match text.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => Ok(Self::Tcp(address)),
-            Ok(_) => Err(format!(
-                "{text:?} can be reached from outside; give 127.0.0.1 or [::1], and let a proxy do the rest"
-            )),
+            Ok(address) => Ok(Self::Tcp(address)),
             Err(_) => Err(format!(
                 "{text:?} is no place to listen at; give \"127.0.0.1:9464\" or \"unix:/run/memferry/metrics\""
             )),
@@ -253,7 +263,7 @@ impl TryFrom<String> for Listen {
 
 /// Integers are percentages as well.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number from 0.1 to 100")]
+#[serde(untagged, expecting = "a number of percent, 0 to 100")]
 enum Number {
     Whole(u32),
     Broken(f64),
@@ -273,7 +283,24 @@ fn percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 }
 
 fn whole_percent<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
-    percent(from).map(|number| number as u64)
+    let number = match Number::deserialize(from)? {
+        Number::Whole(number) => f64::from(number),
+        Number::Broken(number) => number,
+    };
+    whole(number).map_err(serde::de::Error::custom)
+}
+
+/// A percentage of whole numbers.
+fn whole(percent: f64) -> Result<u64, String> {
+    let instead = match percent {
+        0.0..=100.0 if percent.fract() == 0.0 => return Ok(percent as u64),
+        0.0..1.0 => format!("; for {percent} of the whole give {:.0}", percent * 100.0),
+        1.0..=100.0 => format!(", as {percent:.0}"),
+        _ => String::new(),
+    };
+    Err(format!(
+        "{percent} is no whole percent; give 0 to 100{instead}"
+    ))
 }
 
 #[derive(Default, Deserialize)]
@@ -291,7 +318,26 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Metrics {
-    listen: Listen,
+    listen: Spanned<Listen>,
+    /// Whether other machines may read them.
+    #[serde(default)]
+    public: bool,
+}
+
+impl Metrics {
+    fn check(self) -> Located<Listen> {
+        match self.listen.get_ref() {
+            Listen::Tcp(address) if !address.ip().is_loopback() && !self.public => {
+                let what = format!(
+                    "{address} is reached from the network, where anyone could read names and sizes of groups; \
+                     write \"127.0.0.1:{port}\", or public = true below [metrics] if they may",
+                    port = address.port()
+                );
+                Err((self.listen.span(), what))
+            }
+            _ => Ok(self.listen.into_inner()),
+        }
+    }
 }
 
 #[derive(Deserialize)]
@@ -301,7 +347,7 @@ struct RawGroup {
     #[serde(default)]
     cgroups: Vec<Spanned<String>>,
     #[serde(default)]
-    units: Vec<String>,
+    units: Vec<Spanned<String>>,
     #[serde(default)]
     processes: Vec<Spanned<String>>,
     cgroup_names_file: Option<Spanned<PathBuf>>,
@@ -329,7 +375,10 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or the first line that is wrong and what is allowed there.
     pub fn read(path: &Path) -> Result<Self, DaemonError> {
-        let text = fs::read_to_string(path).map_err(file(path, "read the configuration"))?;
+        let text = fs::read_to_string(path).map_err(|error| DaemonError::ConfigFile {
+            path: path.to_owned(),
+            error,
+        })?;
         Self::parse(&text, path)
     }
 
@@ -372,11 +421,19 @@ impl Config {
             act: raw.act,
             source: raw.source,
             brakes: raw.brakes,
-            metrics: raw.metrics.map(|metrics| metrics.listen),
+            metrics: raw.metrics.map(Metrics::check).transpose()?,
             history: raw.history,
             groups,
         })
     }
+}
+
+fn read_each(
+    texts: Vec<Spanned<String>>,
+    read: fn(&str) -> Result<glob::Pattern, String>,
+) -> Located<Vec<glob::Pattern>> {
+    let read = |text: Spanned<String>| read(text.get_ref()).map_err(|what| (text.span(), what));
+    texts.into_iter().map(read).collect()
 }
 
 impl Group {
@@ -392,28 +449,6 @@ impl Group {
                 raw.name.span(),
                 format!("there is a group {name:?} already"),
             ));
-        }
-        let pattern = |text: Spanned<String>| {
-            glob::Pattern::new(text.get_ref()).map_err(|error| {
-                (
-                    text.span(),
-                    format!("{:?} is no pattern: {error}", text.get_ref()),
-                )
-            })
-        };
-        let patterns = |texts: Vec<Spanned<String>>| -> Located<Vec<_>> {
-            texts.into_iter().map(pattern).collect()
-        };
-        if let Some(path) = raw
-            .cgroups
-            .iter()
-            .find(|path| !path.get_ref().starts_with('/'))
-        {
-            let what = format!(
-                "{:?} does not begin with /; a cgroup is a path as /proc/PID/cgroup has it",
-                path.get_ref()
-            );
-            return Err((path.span(), what));
         }
         let names_file = raw.cgroup_names_file;
         if let Some(path) = names_file
@@ -451,9 +486,9 @@ impl Group {
         }
         Ok(Self {
             name,
-            cgroups: patterns(raw.cgroups)?,
-            units: raw.units,
-            processes: patterns(raw.processes)?,
+            cgroups: read_each(raw.cgroups, patterns::of_cgroups)?,
+            units: read_each(raw.units, patterns::of_units)?,
+            processes: read_each(raw.processes, patterns::of_processes)?,
             cgroup_names_file: names_file.map(Spanned::into_inner),
             protect,
             limit: raw.limit.map(Spanned::into_inner),
@@ -464,16 +499,57 @@ impl Group {
     /// The names in its file now, one a line. A file that is not there has none: whoever keeps it has not begun.
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or is none that may be.
     pub fn cgroup_names(&self) -> Result<BTreeSet<String>, DaemonError> {
         let Some(path) = &self.cgroup_names_file else {
             return Ok(BTreeSet::new());
         };
-        match fs::read_to_string(path) {
+        match read_names(path) {
             Ok(text) => Ok(text.lines().map(str::to_owned).collect()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(BTreeSet::new()),
-            Err(error) => Err(file(path, "read the names of cgroups")(error)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+            Err(error) => Err(DaemonError::Names {
+                path: path.clone(),
+                error,
+            }),
         }
+    }
+}
+
+/// Some ten thousand names of cgroups.
+const NAMES_BYTES: u64 = 1 << 20;
+
+/// The text of a file that others write, who may not be trusted: reading it never waits, and takes a bounded time. Links may
+/// lead to files of its own folder, as those of a Kubernetes ConfigMap do, and not to what only the daemon may read.
+fn read_names(path: &Path) -> io::Result<String> {
+    let refused = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
+        return refused("the path names no file".to_owned());
+    };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let folder = openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    let opened = openat2(
+        &folder,
+        name,
+        flags | OFlags::NONBLOCK | OFlags::NOCTTY,
+        Mode::empty(),
+        resolve,
+    );
+    let file = match opened {
+        Ok(file) => fs::File::from(file),
+        Err(rustix::io::Errno::XDEV) => {
+            return refused("it is a link that leads out of its folder".to_owned());
+        }
+        Err(error) => return Err(error.into()),
+    };
+    if !file.metadata()?.is_file() {
+        return refused("it is no regular file".to_owned());
+    }
+    let mut text = String::new();
+    let read = file.take(NAMES_BYTES + 1).read_to_string(&mut text)?;
+    match read as u64 > NAMES_BYTES {
+        true => refused(format!("it has more than {NAMES_BYTES} bytes")),
+        false => Ok(text),
     }
 }
 
@@ -488,7 +564,7 @@ source = "damon"
 [brakes]
 bytes_per_second = "1G"
 memory_pressure = 5
-waste = 40.5
+waste = 40
 
 [metrics]
 listen = "127.0.0.1:9464"
@@ -562,6 +638,60 @@ limit = "64M"
     }
 
     #[test]
+    fn metrics_are_public_if_told() {
+        for (listen, public) in [
+            ("0.0.0.0:1", true),
+            ("[::1]:1", false),
+            ("127.0.0.9:1", false),
+            ("127.0.0.1:1", true),
+        ] {
+            let text = format!("[metrics]\nlisten = {listen:?}\npublic = {public}\n");
+            let listen = Some(Listen::Tcp(listen.parse().unwrap()));
+            assert_eq!(parse(&text).unwrap().metrics, listen);
+        }
+    }
+
+    /// Others write the file of names: a FIFO would hang the daemon, a device fill its memory.
+    #[test]
+    fn names_of_cgroups_come_from_small_regular_files_of_their_folder() {
+        use rustix::fs::{FileType, mknodat};
+        use std::os::unix::fs::symlink;
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let names = |name: &str| {
+            let file = at(name);
+            let text = format!("[[group]]\nname = \"a\"\ncgroup_names_file = {file:?}\n");
+            parse(&text).unwrap().groups[0].cgroup_names()
+        };
+        // As the kubelet writes a ConfigMap.
+        fs::create_dir(at("..1")).unwrap();
+        fs::write(at("..1/pods"), "x\ny\n").unwrap();
+        symlink("..1", at("..data")).unwrap();
+        symlink("..data/pods", at("pods")).unwrap();
+        assert_eq!(names("pods").unwrap(), ["x", "y"].map(str::to_owned).into());
+        assert!(names("none").unwrap().is_empty());
+        assert!(names("none/none").unwrap().is_empty());
+
+        mknodat(CWD, at("fifo"), FileType::Fifo, Mode::RUSR, 0).unwrap();
+        symlink("/dev/zero", at("zero")).unwrap();
+        symlink("../etc/passwd", at("up")).unwrap();
+        fs::write(at("large"), "x\n".repeat(1 << 20)).unwrap();
+        fs::write(at("bytes"), [0xff]).unwrap();
+        for (name, says) in [
+            ("..1", "no regular file"),
+            ("fifo", "no regular file"),
+            ("zero", "out of its folder"),
+            ("up", "out of its folder"),
+            ("large", "more than 1048576 bytes"),
+            ("bytes", "UTF-8"),
+        ] {
+            let error = names(name).unwrap_err();
+            assert!(error.to_string().contains(says), "{name}: {error}");
+            assert!(error.hint().contains("1 MiB"), "{}", error.hint());
+        }
+    }
+
+    #[test]
     fn nothing_acts_unless_told() {
         let config = parse("").unwrap();
         assert!(!config.act && config.groups.is_empty());
@@ -591,8 +721,20 @@ limit = "64M"
             ("", "act = 1", "expected a boolean"),
             ("act = true\n", "\"", ""),
             ("[brakes]\n", "bytes_per_second = \"fast\"", "give 2M to 4T"),
-            ("[brakes]\n", "waste = 101", "from 0.1 to 100"),
-            ("[metrics]\n", "listen = \"0.0.0.0:1\"", "from outside"),
+            ("[brakes]\n", "memory_pressure = 101", "from 0.1 to 100"),
+            ("[brakes]\n", "waste = 101", "give 0 to 100"),
+            ("[brakes]\n", "waste = 0.5", "for 0.5 of the whole give 50"),
+            ("[brakes]\n", "waste = 40.5", "give 0 to 100, as 40"),
+            (
+                "[metrics]\n",
+                "listen = \"0.0.0.0:1\"",
+                "write \"127.0.0.1:1\", or public = true",
+            ),
+            (
+                "[metrics]\npublic = false\n",
+                "listen = \"[::]:1\"",
+                "names and sizes of groups",
+            ),
             (
                 "[metrics]\n",
                 "listen = \"here\"",
@@ -601,8 +743,19 @@ limit = "64M"
             ("[history]\n", "file = \"here\"", "absolute path"),
             (history, "bytes = \"64K\"", "give 1M to 1T"),
             (one, "weight = 0", "from 1 to 10000"),
-            (one, "protect = \"140%\"", "\"0%\" to \"100%\""),
-            (one, "cgroups = [\"system.slice\"]", "begin with /"),
+            (one, "protect = \"140%\"", "give 0 to 100"),
+            (one, "protect = \"x%\"", "\"0%\" to \"100%\""),
+            (one, "protect = \"0.5%\"", "for 0.5 of the whole give 50"),
+            (one, "protect = 0.5", "text as \"8G\" or \"40%\""),
+            (one, "protect = \"0.5\"", "a percentage is \"40%\""),
+            (one, "limit = 40", "for a percentage give \"40%\""),
+            (one, "cgroups = [\"a.slice\"]", "write \"/a.slice\""),
+            (one, "units = [\"a.timer\"]", "no processes"),
+            (
+                "[[group]]\nname = \"a\"\n",
+                "processes = [\"prometheus-node-exporter\"]",
+                "write \"prometheus-node\"",
+            ),
             (one, "cgroups = [\"/a[\"]", "no pattern"),
             (one, "cgroup_names_file = \"names\"", "no absolute path"),
             (

@@ -88,7 +88,7 @@ pub fn run(options: &Options) -> Result<Status, DaemonError> {
     let knobs = Knobs::open(&options.root)?;
     let config = Config::read(&options.config)?;
     let machine = Machine::read(&options.root)?;
-    let hands = Box::new(Kernel::new(&machine));
+    let hands = Box::new(Kernel::default());
     let mut daemon = Daemon::new(options, config, machine, hands, knobs, stop)?;
     daemon.rounds(&reload);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
@@ -144,6 +144,8 @@ struct Daemon {
     /// Bytes of each group that stayed, by reason.
     stayed: Vec<BTreeMap<&'static str, u64>>,
     members: Vec<Member>,
+    /// Groups without members, as the log says of each once.
+    unmatched: BTreeSet<String>,
     /// What processes of one group share, and when it is looked for again.
     shared_memory: Rc<[SharedMemory]>,
     shared_due: Instant,
@@ -221,6 +223,7 @@ impl Daemon {
             shared_memory: Rc::default(),
             shared_due: Instant::now(),
             unshared: None,
+            unmatched: BTreeSet::new(),
             looks: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
@@ -311,6 +314,7 @@ impl Daemon {
             self.stayed = vec![BTreeMap::new(); config.groups.len()];
             self.pressures = vec![OwnPressure::default(); config.groups.len()];
             self.members.clear();
+            self.unmatched.clear();
             self.looks.clear();
             self.shared_due = Instant::now();
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
@@ -362,7 +366,14 @@ impl Daemon {
 
     fn find(&mut self) {
         self.trouble_before = self.trouble.take();
-        self.machine.look_at_watermarks();
+        match self.machine.refresh() {
+            Ok(false) => {}
+            Ok(true) => {
+                tracing::info!(top = ?self.machine.top, lower = ?self.machine.lower, "the tiers have changed");
+                self.looks.clear();
+            }
+            Err(error) => self.trouble(&error.to_string()),
+        }
         let read: Vec<_> = (self.config.groups.iter())
             .map(crate::config::Group::cgroup_names)
             .collect();
@@ -373,7 +384,15 @@ impl Daemon {
                 BTreeSet::new()
             }));
         }
-        self.members = members::find(&self.options.root, &self.config.groups, &names);
+        self.members = members::find(
+            &self.options.root,
+            &self.config.groups,
+            &names,
+            members::LEAST_RESIDENT,
+        );
+        for group in self.newly_unmatched() {
+            tracing::warn!(group, "the group matches no process of 16 MiB or more now");
+        }
         if self.shared_due <= Instant::now() {
             self.find_shared(&names);
         }
@@ -386,6 +405,19 @@ impl Daemon {
             self.look_for_source();
         }
         self.watch();
+    }
+
+    /// Groups that match nothing now, and did before or were not looked for.
+    fn newly_unmatched(&mut self) -> Vec<String> {
+        let matched: BTreeSet<usize> = self.members.iter().map(|of| of.group).collect();
+        let groups = self.config.groups.iter().enumerate();
+        let now: BTreeSet<String> = groups
+            .filter(|(index, _)| !matched.contains(index))
+            .map(|(_, group)| group.name.clone())
+            .collect();
+        let new = now.difference(&self.unmatched).cloned().collect();
+        self.unmatched = now;
+        new
     }
 
     fn find_shared(&mut self, names: &[BTreeSet<String>]) {
@@ -462,12 +494,15 @@ impl Daemon {
             }
             // A look at very large processes takes long.
             let _ = sd_notify::notify(&[NotifyState::Watchdog]);
-            let places = self.hands.look(memory).unwrap_or_else(|error| {
-                if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    denied = Some((memory, error));
-                }
-                Vec::new()
-            });
+            let places = self
+                .hands
+                .look(&self.machine, memory)
+                .unwrap_or_else(|error| {
+                    if error.kind() == std::io::ErrorKind::PermissionDenied {
+                        denied = Some((memory, error));
+                    }
+                    Vec::new()
+                });
             self.tiering.place(memory, group, &places);
             let took = began.elapsed();
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
@@ -610,7 +645,7 @@ impl Daemon {
             if self.stop.load(Ordering::Relaxed) || began.elapsed() > MOVE_TIME {
                 break;
             }
-            let carried = match self.hands.carry(of, &self.stop) {
+            let carried = match self.hands.carry(&self.machine, of, &self.stop) {
                 Ok(carried) => carried,
                 // It is not looked for any more until processes are.
                 Err(MoveError::NoProcess { .. }) => {

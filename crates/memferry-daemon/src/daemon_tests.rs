@@ -10,6 +10,7 @@ use crate::history::Record;
 use crate::knobs::{BALANCING, BALANCING_RATE, DEMOTION};
 use crate::machine::tests::{put, tree};
 use crate::tiering::{CHUNK, Placed};
+use memferry_linux::invented::changes;
 
 /// Each process has 32 chunks; those of process 20 lie in the top tier.
 #[derive(Clone, Default)]
@@ -30,7 +31,7 @@ fn process(memory: Memory) -> ProcessId {
 impl Hands for Fake {
     fn share(&mut self, _: &Rc<[SharedMemory]>) {}
 
-    fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>> {
+    fn look(&mut self, _: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {
         let process = process(memory);
         let mut places = self.0.lock().unwrap();
         let place = |number| {
@@ -44,7 +45,7 @@ impl Hands for Fake {
         Ok((0..CHUNKS).map(place).collect())
     }
 
-    fn carry(&mut self, of: &Move, _: &AtomicBool) -> Result<Carried, MoveError> {
+    fn carry(&mut self, _: &Machine, of: &Move, _: &AtomicBool) -> Result<Carried, MoveError> {
         match of.number {
             BUSY => return Ok(Carried::stayed("EBUSY", of.bytes)),
             DENIED => {
@@ -374,6 +375,60 @@ fn names_of_cgroups_are_read_anew_and_a_bad_file_stops_no_other_group() {
     daemon.find();
     daemon.find();
     assert!(daemon.members.is_empty() && daemon.is_new(&trouble));
+}
+
+#[test]
+fn memory_that_comes_and_goes_is_seen_without_a_restart() {
+    let (root, _, _, mut daemon) = machine(CONFIG);
+    daemon.round();
+    assert!(!daemon.looks.is_empty());
+    let joins = "NODES/online = 0-2
+         NODES/has_memory = 0-2
+         NODES/node0/distance = 10 20 30
+         NODES/node1/distance = 20 10 40
+         NODES/node2/distance = 30 40 10
+         NODES/node2/cpulist =
+         NODES/node2/meminfo = Node 2 MemTotal: 1024 kB;Node 2 MemFree: 512 kB
+         TIERS/memory_tier22/nodelist = 1-2";
+    changes(root.path(), joins);
+    daemon.find();
+    assert!(daemon.looks.is_empty() && daemon.trouble.is_none());
+    assert_eq!(daemon.machine.lower, [1, 2]);
+    daemon.round();
+    let lower = |daemon: &Daemon| daemon.status(&[], None, [None; 2]).tiers[1].nodes.clone();
+    assert_eq!(
+        (lower(&daemon)[1].node, lower(&daemon)[1].size),
+        (2, 1 << 20)
+    );
+    // The driver goes on to bring blocks of it on line.
+    let grows = "NODES/node2/meminfo = Node 2 MemTotal: 4096 kB;Node 2 MemFree: 512 kB";
+    changes(root.path(), grows);
+    daemon.find();
+    assert_eq!(lower(&daemon)[1].size, 4 << 20);
+    assert!(!daemon.looks.is_empty(), "the tiers are as before");
+    // Without slow memory there is nothing to do, and nothing to end for.
+    changes(root.path(), "TIERS/memory_tier22 = gone");
+    daemon.find();
+    assert!(daemon.trouble.as_ref().unwrap().contains("one memory tier"));
+    changes(root.path(), "TIERS/memory_tier22/nodelist = 1");
+    daemon.find();
+    assert_eq!((&*daemon.machine.lower, &daemon.trouble), (&[1][..], &None));
+}
+
+#[test]
+fn a_group_that_matches_nothing_is_told_once_until_it_matches() {
+    let other = "[[group]]\nname = \"other\"\nunits = [\"x\"]\n";
+    let (_root, _, _, mut daemon) = machine(&(CONFIG.to_owned() + other));
+    assert_eq!(daemon.newly_unmatched(), ["all", "other"]);
+    daemon.find();
+    assert!(daemon.newly_unmatched().is_empty());
+    for _ in 0..2 {
+        daemon.members.clear();
+        assert_eq!(daemon.newly_unmatched(), ["all"]);
+        assert!(daemon.newly_unmatched().is_empty());
+        daemon.find();
+        assert!(!daemon.unmatched.contains("all"));
+    }
 }
 
 fn records(root: &Path, file: &str) -> Vec<Record> {

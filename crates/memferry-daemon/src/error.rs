@@ -18,6 +18,14 @@ pub enum DaemonError {
         /// What is wrong there, and what is allowed.
         what: String,
     },
+    /// The configuration cannot be read.
+    #[error("{}: cannot read the configuration: {error}", path.display())]
+    ConfigFile {
+        /// The file.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
     /// A file could not be read or written.
     #[error("{}: cannot {what}: {error}", path.display())]
     File {
@@ -26,6 +34,14 @@ pub enum DaemonError {
         /// What was to be done with it.
         what: &'static str,
         /// What the system answered.
+        error: io::Error,
+    },
+    /// A file of names of cgroups is none that may be read.
+    #[error("{}: cannot read the names of cgroups: {error}", path.display())]
+    Names {
+        /// The file.
+        path: PathBuf,
+        /// Why.
         error: io::Error,
     },
     /// The machine's files are not as documented.
@@ -71,9 +87,13 @@ impl DaemonError {
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Config { .. } => "mend that line; docs/daemon.md has every key",
-            Self::File { error, .. } if is_no_text(error.kind()) => {
+            Self::Names { .. } => {
+                "give cgroup_names_file a regular file of 1 MiB at most, one name a line; a link may lead to a file of its own folder, relatively"
+            }
+            Self::ConfigFile { error, .. } if is_no_text(error.kind()) => {
                 "look whether the path is right; --config FILE names the configuration"
             }
+            Self::ConfigFile { .. } => "be root, or name a file that you may read",
             Self::File { .. } | Self::NotRestored { .. } => {
                 "be root, with /sys and /run that can be written to"
             }

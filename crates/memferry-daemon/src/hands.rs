@@ -91,19 +91,23 @@ pub trait Hands {
     ///
     /// # Errors
     /// The process has ended, or may not be looked at.
-    fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>>;
+    fn look(&mut self, machine: &Machine, memory: Memory) -> io::Result<Vec<Placed>>;
 
     /// Moves a chunk.
     ///
     /// # Errors
     /// Nothing moved: the process has ended, or may not be touched.
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<Carried, MoveError>;
+    fn carry(
+        &mut self,
+        machine: &Machine,
+        of: &Move,
+        cancel: &AtomicBool,
+    ) -> Result<Carried, MoveError>;
 }
 
-/// The real ones.
-#[derive(Debug)]
+/// The real ones, for a machine that is this one.
+#[derive(Debug, Default)]
 pub struct Kernel {
-    machine: Machine,
     owners: HashMap<ProcessId, Known>,
     shared: Rc<[SharedMemory]>,
 }
@@ -119,34 +123,30 @@ struct Known {
 }
 
 impl Kernel {
-    /// Of a machine that is this one.
-    pub fn new(machine: &Machine) -> Self {
-        Self {
-            machine: machine.clone(),
-            owners: HashMap::new(),
-            shared: Rc::default(),
-        }
-    }
-
     /// Of the ranges of a process that may move, those that it does not share.
-    fn own(&mut self, process: ProcessId, within: &Range<usize>) -> io::Result<Vec<Range<usize>>> {
+    fn own(
+        &mut self,
+        root: &Path,
+        process: ProcessId,
+        within: &Range<usize>,
+    ) -> io::Result<Vec<Range<usize>>> {
         let mappers = self.shared.iter().flat_map(|of| &of.mappers);
         let of_process = mappers.filter(|of| of.process == process);
         let mut shared: Vec<Range<usize>> = of_process
             .flat_map(|of| of.mappings.iter().map(|of| of.range.clone()))
             .collect();
         shared.sort_by_key(|of| of.start);
-        Ok(without(self.owner(process)?.within(within), &shared))
+        let owner = self.owner(root, process)?;
+        Ok(without(owner.within(within), &shared))
     }
 
     fn shared(&self, object: Object) -> Option<SharedMemory> {
         self.shared.iter().find(|of| of.object == object).cloned()
     }
 
-    fn owner(&mut self, process: ProcessId) -> io::Result<&Owner> {
+    fn owner(&mut self, root: &Path, process: ProcessId) -> io::Result<&Owner> {
         let now = Instant::now();
         self.owners.retain(|_, known| now < known.end);
-        let root = &self.machine.root;
         let known = self.owners.get(&process);
         if known.is_none_or(|known| now >= known.look) {
             // Before it is asked: what changes meanwhile is seen the next time.
@@ -252,14 +252,14 @@ fn nodes(process: ProcessId, pages: &[usize]) -> io::Result<Vec<i32>> {
 }
 
 impl Kernel {
-    fn is_top(&self, node: i32) -> bool {
-        u32::try_from(node).is_ok_and(|node| self.machine.top.contains(&node))
-    }
-
-    fn look_at_process(&mut self, process: ProcessId) -> io::Result<Vec<Placed>> {
-        let folder = self.machine.root.join(format!("proc/{}", process.pid));
+    fn look_at_process(
+        &mut self,
+        machine: &Machine,
+        process: ProcessId,
+    ) -> io::Result<Vec<Placed>> {
+        let folder = machine.root.join(format!("proc/{}", process.pid));
         let of = Pages::of(&folder)?;
-        let chunks = chunks(&of, &self.own(process, &(0..usize::MAX))?)?;
+        let chunks = chunks(&of, &self.own(&machine.root, process, &(0..usize::MAX))?)?;
         let (mut places, mut all) = (Vec::with_capacity(chunks.len()), Vec::new());
         for (number, runs) in chunks {
             let (sampled, before) = (samples(&runs), all.len());
@@ -286,7 +286,7 @@ impl Kernel {
             let known: Vec<i32> = (nodes.by_ref().take(own))
                 .filter(|node| *node >= 0)
                 .collect();
-            let top = known.iter().filter(|node| self.is_top(**node)).count() as u64;
+            let top = known.iter().filter(|node| is_top(machine, **node)).count() as u64;
             let resident = if known.is_empty() { 0 } else { place.resident };
             Placed {
                 resident,
@@ -298,11 +298,11 @@ impl Kernel {
     }
 
     /// The processes by which shared memory is looked at, and what may move of each one's mappings, as far as none of them bars it.
-    fn lenders(&mut self, shared: &SharedMemory) -> Vec<(ProcessId, Vec<Mapping>)> {
+    fn lenders(&mut self, root: &Path, shared: &SharedMemory) -> Vec<(ProcessId, Vec<Mapping>)> {
         let mappers = shared.mappers.iter().take(MAPPERS);
         let known: Vec<(&Mapper, Owner)> = mappers
             // It may have ended.
-            .filter_map(|of| Some((of, self.owner(of.process).ok()?.clone())))
+            .filter_map(|of| Some((of, self.owner(root, of.process).ok()?.clone())))
             .collect();
         // Locked by one, or with a policy of its own, it stays.
         let barred = |offsets: &Range<usize>| {
@@ -322,8 +322,8 @@ impl Kernel {
     }
 
     /// What a process has not used is not in its page tables, so the others are asked for it.
-    fn look_at_shared(&mut self, shared: &SharedMemory) -> Vec<Placed> {
-        let lenders = self.lenders(shared);
+    fn look_at_shared(&mut self, machine: &Machine, shared: &SharedMemory) -> Vec<Placed> {
+        let lenders = self.lenders(&machine.root, shared);
         let mut numbers: Vec<usize> = (lenders.iter())
             .flat_map(|(_, mappings)| mappings)
             .flat_map(|of| of.offset / CHUNK..of.offsets().end.div_ceil(CHUNK))
@@ -353,7 +353,7 @@ impl Kernel {
             Placed {
                 number: *number,
                 resident: bytes(known().count()),
-                top: bytes(known().filter(|node| self.is_top(**node)).count()),
+                top: bytes(known().filter(|node| is_top(machine, **node)).count()),
             }
         };
         numbers
@@ -362,38 +362,42 @@ impl Kernel {
             .map(place)
             .collect()
     }
+}
 
-    /// Moves what of some ranges of a process lies on the nodes of one tier to a node.
-    fn carry_ranges(
-        &self,
-        process: ProcessId,
-        ranges: &[Range<usize>],
-        (from, to): (&[u32], u32),
-        shared: bool,
-        cancel: &AtomicBool,
-    ) -> Result<Carried, MoveError> {
-        let of = Process::open(process.pid)?;
-        // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
-        if members::start(&self.machine.root, process.pid) != Some(process.start) {
-            return Err(gone(process));
-        }
-        let survey = of.survey_of(ranges)?;
-        let mut carried = Carried::default();
-        for node in from {
-            let mut options = ProcessMove::new(to);
-            options.from = Some(*node);
-            options.shared = shared;
-            let done = of.move_pages(&survey, &options, &Progress::default(), cancel)?;
-            carried.moved += done.moved.bytes;
-            for (reason, count) in &done.stayed {
-                carried.add(reason.name(), count.bytes);
-            }
-            if let Some(End::Failed(error)) = &done.end {
-                carried.add(reason(error), done.left_bytes);
-            }
-        }
-        Ok(carried)
+fn is_top(machine: &Machine, node: i32) -> bool {
+    u32::try_from(node).is_ok_and(|node| machine.top.contains(&node))
+}
+
+/// Moves what of some ranges of a process lies on the nodes of one tier to a node.
+fn carry_ranges(
+    root: &Path,
+    process: ProcessId,
+    ranges: &[Range<usize>],
+    (from, to): (&[u32], u32),
+    shared: bool,
+    cancel: &AtomicBool,
+) -> Result<Carried, MoveError> {
+    let of = Process::open(process.pid)?;
+    // Opened before it is compared: what has the number now is the process that was seen, or it is gone.
+    if members::start(root, process.pid) != Some(process.start) {
+        return Err(gone(process));
     }
+    let survey = of.survey_of(ranges)?;
+    let mut carried = Carried::default();
+    for node in from {
+        let mut options = ProcessMove::new(to);
+        options.from = Some(*node);
+        options.shared = shared;
+        let done = of.move_pages(&survey, &options, &Progress::default(), cancel)?;
+        carried.moved += done.moved.bytes;
+        for (reason, count) in &done.stayed {
+            carried.add(reason.name(), count.bytes);
+        }
+        if let Some(End::Failed(error)) = &done.end {
+            carried.add(reason(error), done.left_bytes);
+        }
+    }
+    Ok(carried)
 }
 
 fn gone(process: ProcessId) -> MoveError {
@@ -409,47 +413,53 @@ impl Hands for Kernel {
         self.shared = Rc::clone(shared);
     }
 
-    fn look(&mut self, memory: Memory) -> io::Result<Vec<Placed>> {
+    fn look(&mut self, machine: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {
         match memory {
-            Memory::Process(process) => self.look_at_process(process),
+            Memory::Process(process) => self.look_at_process(machine, process),
             Memory::Shared(object) => {
                 let shared = self.shared(object);
-                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(&of)))
+                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(machine, &of)))
             }
         }
     }
 
-    fn carry(&mut self, of: &Move, cancel: &AtomicBool) -> Result<Carried, MoveError> {
+    fn carry(
+        &mut self,
+        machine: &Machine,
+        of: &Move,
+        cancel: &AtomicBool,
+    ) -> Result<Carried, MoveError> {
+        let root = &machine.root;
         let chunk = of.number * CHUNK..(of.number + 1) * CHUNK;
         let (from, to) = match of.way {
-            Way::Up => (self.machine.lower.clone(), self.machine.top.clone()),
-            Way::Down => (self.machine.top.clone(), self.machine.lower.clone()),
+            Way::Up => (&machine.lower, &machine.top),
+            Way::Down => (&machine.top, &machine.lower),
         };
         match of.memory {
             Memory::Process(process) => {
-                let ranges = self.own(process, &chunk).map_err(|_| gone(process))?;
+                let ranges = self.own(root, process, &chunk).map_err(|_| gone(process))?;
                 if ranges.is_empty() {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 }
-                let owner = self.owner(process).map_err(|_| gone(process))?;
+                let owner = self.owner(root, process).map_err(|_| gone(process))?;
                 let allowed = owner.nodes.clone();
-                let Some(to) = self.machine.emptiest(&to, &allowed) else {
+                let Some(to) = machine.emptiest(to, &allowed) else {
                     return Ok(Carried::stayed(CPUSET, of.bytes));
                 };
-                self.carry_ranges(process, &ranges, (&from, to), false, cancel)
+                carry_ranges(root, process, &ranges, (from, to), false, cancel)
             }
             Memory::Shared(object) => {
                 let Some(shared) = self.shared(object) else {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 };
-                let Some(to) = self.machine.emptiest(&to, &shared.nodes) else {
+                let Some(to) = machine.emptiest(to, &shared.nodes) else {
                     return Ok(Carried::stayed(CPUSET, of.bytes));
                 };
                 let mut all = Carried::default();
-                for (process, mappings) in self.lenders(&shared) {
+                for (process, mappings) in self.lenders(root, &shared) {
                     let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
                     let ranges: Vec<Range<usize>> = addresses.collect();
-                    match self.carry_ranges(process, &ranges, (&from, to), true, cancel) {
+                    match carry_ranges(root, process, &ranges, (from, to), true, cancel) {
                         Ok(carried) => {
                             all.moved += carried.moved;
                             // Each process meets what stayed with the ones before it.
@@ -493,13 +503,13 @@ mod tests {
         let one = "00001000-00003000 rw-p 00000000 00:00 0\n";
         file("maps", one);
         file("numa_maps", "00001000 default anon=1\n");
-        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let mut hands = Kernel::default();
         let process = ProcessId { pid: 7, start: 1 };
         let mut ranges = |is_due: bool| {
             if let Some(known) = hands.owners.get_mut(&process).filter(|_| is_due) {
                 known.look = Instant::now();
             }
-            hands.owner(process).unwrap().ranges.clone()
+            hands.owner(root.path(), process).unwrap().ranges.clone()
         };
         assert_eq!(ranges(false), std::slice::from_ref(&(0x1000..0x3000)));
         file(
@@ -555,10 +565,10 @@ mod tests {
             }
         };
         let resident = |at: &[u8]| {
-            let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+            let machine = Machine::read(root.path()).unwrap();
             let whole = (at.as_ptr() as usize).div_ceil(CHUNK);
             let process = ProcessId { pid, start: 0 };
-            let found = hands.look(process.into()).unwrap();
+            let found = Kernel::default().look(&machine, process.into()).unwrap();
             let place = found.iter().find(|place| place.number == whole);
             place.map_or(0, |place| place.resident)
         };
@@ -577,7 +587,7 @@ mod tests {
         let pid = std::process::id();
         let proc = root.path().join("proc");
         std::os::unix::fs::symlink(format!("/proc/{pid}"), proc.join(pid.to_string())).unwrap();
-        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let (machine, mut hands) = (Machine::read(root.path()).unwrap(), Kernel::default());
         let start = members::start(root.path(), pid).unwrap();
         let memory = vec![1_u8; 2 * CHUNK];
         let mut carry = |number, bytes| {
@@ -587,7 +597,7 @@ mod tests {
                 way: Way::Down,
                 bytes,
             };
-            hands.carry(&of, &AtomicBool::new(false)).unwrap()
+            hands.carry(&machine, &of, &AtomicBool::new(false)).unwrap()
         };
         assert_eq!(carry(0, 7), Carried::stayed(UNMOVABLE, 7));
         let mapped = (memory.as_ptr() as usize).div_ceil(CHUNK);
@@ -603,8 +613,8 @@ mod tests {
     }
 
     /// Bytes of four chunks from a number on.
-    fn resident(hands: &mut Kernel, memory: Memory, from: usize) -> u64 {
-        let places = hands.look(memory).unwrap();
+    fn resident(machine: &Machine, hands: &mut Kernel, memory: Memory, from: usize) -> u64 {
+        let places = hands.look(machine, memory).unwrap();
         let within = places
             .iter()
             .filter(|of| (from..from + 4).contains(&of.number));
@@ -658,17 +668,17 @@ mod tests {
         let found = crate::shared::find(root.path(), |_| Some(0)).unwrap();
         let pool = found.iter().find(|of| of.object.inode == inode).unwrap();
         let (object, process) = (pool.object, pool.mappers[0].process);
-        let mut hands = Kernel::new(&Machine::read(root.path()).unwrap());
+        let (machine, mut hands) = (Machine::read(root.path()).unwrap(), Kernel::default());
         let own = pool.mappers[0].mappings[0].range.start / CHUNK;
         assert!(
-            resident(&mut hands, process.into(), own) > 0,
+            resident(&machine, &mut hands, process.into(), own) > 0,
             "as long as nobody says that it is shared"
         );
-        assert_eq!(resident(&mut hands, Memory::Shared(object), 0), 0);
+        assert_eq!(resident(&machine, &mut hands, Memory::Shared(object), 0), 0);
         hands.share(&Rc::from(found));
-        assert_eq!(resident(&mut hands, process.into(), own + 1), 0);
+        assert_eq!(resident(&machine, &mut hands, process.into(), own + 1), 0);
         assert_eq!(
-            resident(&mut hands, Memory::Shared(object), 0),
+            resident(&machine, &mut hands, Memory::Shared(object), 0),
             4 * CHUNK as u64
         );
         // SAFETY: the child of above.

@@ -15,6 +15,7 @@ pub mod machine;
 pub mod members;
 pub mod metrics;
 pub mod owner;
+pub mod patterns;
 mod rights;
 pub mod shared;
 pub mod source;

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use memferry_linux::topology::parse::meminfo;
+use memferry_linux::topology::parse::{MemInfo, meminfo};
 use memferry_linux::topology::{Tier, Topology};
 use memferry_linux::zones::below_watermarks;
 
@@ -55,6 +55,23 @@ pub struct Machine {
     pub sizes: BTreeMap<u32, u64>,
     /// Free bytes of each top node that are not to be used.
     kept: BTreeMap<u32, u64>,
+    /// What the kernel said of nodes and tiers.
+    mark: Vec<Option<String>>,
+}
+
+/// What says which nodes are in which tier: a few files, where all that [`Topology`] reads are some for each CPU.
+fn mark(root: &Path) -> Vec<Option<String>> {
+    let folder = "sys/devices/virtual/memory_tiering";
+    let tiers = fs::read_dir(root.join(folder)).into_iter().flatten();
+    let mut lists: Vec<String> = tiers
+        .flatten()
+        .filter_map(|tier| tier.file_name().into_string().ok())
+        .map(|tier| format!("{folder}/{tier}/nodelist"))
+        .collect();
+    lists.sort();
+    let nodes = ["has_memory", "has_cpu"].map(|list| format!("sys/devices/system/node/{list}"));
+    let mark = |list: &String| Some(format!("{list} {}", text(root, list)?));
+    nodes.iter().chain(&lists).map(mark).collect()
 }
 
 impl Machine {
@@ -63,6 +80,7 @@ impl Machine {
     /// # Errors
     /// Files are missing, or there is one tier.
     pub fn read(root: &Path) -> Result<Self, DaemonError> {
+        let mark = mark(root);
         let topology = Topology::read_from(root)?;
         let kernel_promotes = topology.tiers.len() > topology.top_tiers();
         let fastest = if kernel_promotes {
@@ -85,9 +103,34 @@ impl Machine {
             lower,
             kernel_promotes,
             kept: BTreeMap::new(),
+            mark,
         };
         machine.look_at_watermarks();
         Ok(machine)
+    }
+
+    /// Takes anew what changes while the machine runs: tiers, sizes, what is not to be used. Returns whether the tiers are others now.
+    ///
+    /// # Errors
+    /// As [`Machine::read`]; everything is as before.
+    pub fn refresh(&mut self) -> Result<bool, DaemonError> {
+        if mark(&self.root) != self.mark {
+            let now = Self::read(&self.root)?;
+            let is_other = (&now.top, &now.lower) != (&self.top, &self.lower);
+            *self = now;
+            return Ok(is_other);
+        }
+        let nodes = self.top.iter().chain(&self.lower);
+        let size = |node: &u32| Some((*node, self.meminfo(*node)?.total_bytes));
+        self.sizes
+            .extend(nodes.filter_map(size).collect::<Vec<_>>());
+        self.look_at_watermarks();
+        Ok(false)
+    }
+
+    fn meminfo(&self, node: u32) -> Option<MemInfo> {
+        let text = self.text(&format!("sys/devices/system/node/node{node}/meminfo"))?;
+        meminfo(&text, Some(node)).ok()
     }
 
     /// Bytes of the top tier.
@@ -105,9 +148,7 @@ impl Machine {
 
     /// Bytes that are free on a node; 0 if that cannot be told.
     pub fn free(&self, node: u32) -> u64 {
-        let text = self.text(&format!("sys/devices/system/node/node{node}/meminfo"));
-        let read = text.and_then(|text| meminfo(&text, Some(node)).ok());
-        read.map_or(0, |of| of.free_bytes)
+        self.meminfo(node).map_or(0, |of| of.free_bytes)
     }
 
     /// Notes what is not to be used, for [`Machine::room`]. The kernel writes a line for each CPU and zone to tell its watermarks.

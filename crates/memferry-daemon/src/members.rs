@@ -5,7 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::config::Group;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::config::{Config, Group};
+use crate::error::DaemonError;
 use crate::machine::bytes_of;
 use crate::owner;
 use crate::tiering::ProcessId;
@@ -20,6 +24,8 @@ pub struct Member {
     pub process: ProcessId,
     /// Index of its group.
     pub group: usize,
+    /// Its name, as /proc/PID/comm has it.
+    pub name: String,
     /// Its cgroup of version 2, as /proc/PID/cgroup has it.
     pub cgroup: String,
     /// Bytes in memory.
@@ -34,13 +40,66 @@ pub fn start(root: &Path, pid: u32) -> Option<u64> {
     fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-/// The members of all groups, the largest first; `names` has what each group's file of names says. This process is none, and
-/// those that end meanwhile are left out.
-pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>]) -> Vec<Member> {
+/// What a group matches now.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(rename = "DaemonGroupMatches")]
+pub struct Matches {
+    /// The group.
+    pub group: String,
+    /// Processes that the daemon takes.
+    pub processes: u64,
+    /// Their bytes in memory; pages that several of them map count for each.
+    #[serde(rename = "resident_bytes")]
+    pub resident: u64,
+    /// Names of the largest, each once.
+    pub names: Vec<String>,
+    /// Processes that are left alone, as each has less than 16 MiB.
+    pub small: u64,
+}
+
+/// So many names of a group are told.
+const MOST_NAMES: usize = 5;
+
+/// What each group of a configuration matches now.
+///
+/// # Errors
+/// A file of names of cgroups cannot be read.
+pub fn matches(root: &Path, config: &Config) -> Result<Vec<Matches>, DaemonError> {
+    let names: Vec<_> = (config.groups.iter())
+        .map(Group::cgroup_names)
+        .collect::<Result<_, _>>()?;
+    let mut all: Vec<Matches> = (config.groups.iter())
+        .map(|group| Matches {
+            group: group.name.clone(),
+            processes: 0,
+            resident: 0,
+            names: Vec::new(),
+            small: 0,
+        })
+        .collect();
+    // Tasks of the kernel have no memory.
+    for member in find(root, &config.groups, &names, 1) {
+        let of = &mut all[member.group];
+        if member.resident < LEAST_RESIDENT {
+            of.small += 1;
+            continue;
+        }
+        of.processes += 1;
+        of.resident += member.resident;
+        if of.names.len() < MOST_NAMES && !of.names.contains(&member.name) {
+            of.names.push(member.name);
+        }
+    }
+    Ok(all)
+}
+
+/// The members of all groups with at least so many bytes in memory, the largest first; `names` has what each group's file of names
+/// says. This process is none, and those that end meanwhile are left out.
+pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>], least: u64) -> Vec<Member> {
     let mut members: Vec<Member> = pids(root)
         .into_iter()
         .filter(|pid| *pid != std::process::id())
-        .filter_map(|pid| member(root, groups, names, pid))
+        .filter_map(|pid| member(root, groups, names, least, pid))
         .collect();
     members.sort_by_key(|member| (std::cmp::Reverse(member.resident), member.process));
     members
@@ -70,28 +129,35 @@ pub fn by_turns(members: &[Member]) -> Vec<ProcessId> {
     turns.into_iter().map(|(_, process)| process).collect()
 }
 
-fn member(root: &Path, groups: &[Group], names: &[BTreeSet<String>], pid: u32) -> Option<Member> {
+fn member(
+    root: &Path,
+    groups: &[Group],
+    names: &[BTreeSet<String>],
+    least: u64,
+    pid: u32,
+) -> Option<Member> {
     let resident = bytes_of(root, pid, 1)?;
-    if resident < LEAST_RESIDENT {
+    if resident < least {
         return None;
     }
-    let (group, cgroup) = group_of(root, groups, names, pid)?;
+    let (group, cgroup, name) = group_of(root, groups, names, pid)?;
     let start = start(root, pid)?;
     Some(Member {
         process: ProcessId { pid, start },
         group,
+        name,
         cgroup,
         resident,
     })
 }
 
-/// The group of a process of any size, and its cgroup.
+/// The group of a process of any size, its cgroup and its name.
 pub fn group_of(
     root: &Path,
     groups: &[Group],
     names: &[BTreeSet<String>],
     pid: u32,
-) -> Option<(usize, String)> {
+) -> Option<(usize, String, String)> {
     let read = |file: &str| owner::read(root, pid, file);
     let cgroups = read("cgroup").unwrap_or_default();
     let cgroup = cgroups
@@ -100,12 +166,37 @@ pub fn group_of(
         .unwrap_or("/")
         .to_owned();
     let name = read("comm").unwrap_or_default();
-    let group = (groups.iter().zip(names))
-        .position(|(group, names)| takes(group, names, &cgroup, name.trim_end_matches('\n')))?;
-    Some((group, cgroup))
+    let name = name.trim_end_matches('\n');
+    let group =
+        (groups.iter().zip(names)).position(|(group, names)| takes(group, names, &cgroup, name))?;
+    Some((group, cgroup, name.to_owned()))
+}
+
+/// A cgroup whose name is a slice and a scope, as containerd and Docker name one where kubelet asks for systemd's names and they
+/// have the driver cgroupfs: `/SLICE:PREFIX:NAME`. The path that systemd would give it: `/…/SLICE/PREFIX-NAME.scope`.
+fn of_systemd(cgroup: &str) -> Option<String> {
+    let (above, name) = cgroup.rsplit_once('/')?;
+    let mut parts = name.splitn(3, ':');
+    let (slice, prefix, name) = (parts.next()?, parts.next()?, parts.next()?);
+    let stem = slice.strip_suffix(".slice")?;
+    // A slice lies below those that its name begins with.
+    let ends = stem.match_indices('-').map(|(at, _)| at);
+    let slices = ends
+        .chain([stem.len()])
+        .map(|end| format!("/{}.slice", &stem[..end]));
+    Some(format!(
+        "{above}{}/{prefix}-{name}.scope",
+        slices.collect::<String>()
+    ))
 }
 
 fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> bool {
+    takes_cgroup(group, names, cgroup)
+        || of_systemd(cgroup).is_some_and(|cgroup| takes_cgroup(group, names, &cgroup))
+        || group.processes.iter().any(|pattern| pattern.matches(name))
+}
+
+fn takes_cgroup(group: &Group, names: &BTreeSet<String>, cgroup: &str) -> bool {
     // A pattern names a cgroup and all below it.
     let above = |pattern: &glob::Pattern| {
         let options = glob::MatchOptions {
@@ -122,8 +213,8 @@ fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> b
     // Each path begins with an empty part, which an empty line of a file of names would match.
     let mut parts = cgroup.split('/').filter(|part| !part.is_empty());
     group.cgroups.iter().any(above)
-        || parts.any(|part| names.contains(part) || group.units.iter().any(|unit| unit == part))
-        || group.processes.iter().any(|pattern| pattern.matches(name))
+        || parts
+            .any(|part| names.contains(part) || group.units.iter().any(|unit| unit.matches(part)))
 }
 
 #[cfg(test)]
@@ -176,7 +267,7 @@ mod tests {
         let config = Config::parse(text, Path::new("x")).unwrap();
         let mut names = vec![BTreeSet::new(); 3];
         names[1].insert("kubepods-burstable-pod0a_1b.slice".to_owned());
-        let found = find(root.path(), &config.groups, &names);
+        let found = find(root.path(), &config.groups, &names, LEAST_RESIDENT);
         let found: Vec<_> = (found.iter())
             .map(|of| (of.process.pid, of.process.start, of.group, &*of.cgroup))
             .collect();
@@ -198,10 +289,64 @@ mod tests {
 
     #[test]
     fn an_empty_name_takes_no_process() {
-        let group = &group("units = [\"\"]")[0];
+        let group = &group("units = [\"y\"]")[0];
         let names = BTreeSet::from([String::new()]);
         assert!(!takes(group, &names, "/system.slice/x.service", "x"));
         assert!(!takes(group, &names, "/", "x"));
+    }
+
+    #[test]
+    fn units_are_found_by_patterns_and_without_their_kind() {
+        let postgres = "/system.slice/system-postgresql.slice/postgresql@16-main.service";
+        let rust = "/system.slice/system-shadowsocks\\x2drust.slice/shadowsocks-rust@a.service";
+        for (unit, cgroup, is_taken) in [
+            ("redis", "/system.slice/redis.service", true),
+            ("redis", "/redis", false),
+            ("redis", "/system.slice/redis.service.d", false),
+            ("redis.*", "/system.slice/redis.socket/x", true),
+            ("postgresql@*", postgres, true),
+            ("postgresql@1[56]-*", postgres, true),
+            ("postgresql@15*", postgres, false),
+            ("system-shadowsocks\\\\x2drust.slice", rust, true),
+            ("user-*.slice", "/user.slice/user-1000.slice/a.scope", true),
+        ] {
+            let group = &group(&format!("units = [\"{unit}\"]"))[0];
+            assert_eq!(
+                takes(group, &BTreeSet::new(), cgroup, "x"),
+                is_taken,
+                "{unit} {cgroup}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_cgroup_that_is_named_as_slice_and_scope_is_found_by_both() {
+        let cgroup = "/kubepods-besteffort-pod1_2.slice:cri-containerd:17";
+        let of = |keys: &str| group(keys).remove(0);
+        let named = |name: &str| {
+            takes(
+                &of("units = [\"y\"]"),
+                &BTreeSet::from([name.to_owned()]),
+                cgroup,
+                "x",
+            )
+        };
+        assert!(named("kubepods-besteffort-pod1_2.slice") && named("cri-containerd-17.scope"));
+        assert!(named("kubepods-besteffort-pod1_2.slice:cri-containerd:17"));
+        assert!(!named("kubepods-besteffort-pod1.slice") && !named("17"));
+        let takes = |keys: &str| takes(&of(keys), &BTreeSet::new(), cgroup, "x");
+        assert!(
+            takes("units = [\"kubepods.slice\"]") && takes("units = [\"cri-containerd-*.scope\"]")
+        );
+        assert!(takes(
+            "cgroups = [\"/kubepods.slice/kubepods-besteffort.slice\"]"
+        ));
+        assert!(takes("cgroups = [\"/kubepods-besteffort-*\"]") && !takes("cgroups = [\"/a\"]"));
+        assert_eq!(of_systemd("/a.service:b:c"), None);
+        assert_eq!(
+            of_systemd("/x/a.slice:b:c").unwrap(),
+            "/x/a.slice/b-c.scope"
+        );
     }
 
     #[test]
@@ -217,7 +362,7 @@ mod tests {
             fs::write(root.path().join(format!("proc/7/{file}")), bytes).unwrap();
         }
         for keys in ["cgroups = [\"/db\"]", "processes = [\"gro\u{df}e-*\"]"] {
-            let found = find(root.path(), &group(keys), &[BTreeSet::new()]);
+            let found = find(root.path(), &group(keys), &[BTreeSet::new()], 1);
             assert_eq!(found.len(), 1, "{keys}");
             assert_eq!(found[0].process.start, 700);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! OpenMetrics over HTTP on a loopback port or a Unix socket: whatever is asked for, the answer is the metrics.
+//! OpenMetrics over HTTP on a port or a Unix socket: whatever is asked for, the answer is the metrics.
 
 use std::fmt;
 use std::fs;

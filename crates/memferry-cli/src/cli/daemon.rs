@@ -11,13 +11,14 @@ const DAEMON_HELP: &str = "\
 Without `act = true` in the configuration it only watches, and says what it would move. docs/daemon.md explains every key.\n\
 SIGHUP reads the configuration anew, and keeps the old one if it is wrong. SIGTERM ends it: every setting that it changed is \
 put back. After SIGKILL the next start does that.\n\
-Exit status: 0 the configuration is right, or it was ended; 1 it did not start, or a setting did not come back; 2 wrong usage.";
+Exit status: 0 the configuration is right, or it was ended; 1 it did not start, or a setting did not come back; 2 wrong usage; \
+3 the configuration is not right; 4 this machine has one memory tier, or not the source that is configured.";
 
 /// Options of `memferry daemon`.
 #[derive(Debug, Args)]
 #[command(after_help = DAEMON_HELP)]
 pub struct DaemonArgs {
-    /// Only read the configuration, and say whether it is right
+    /// Only read the configuration, and say whether it is right and what each group matches now
     #[arg(value_enum)]
     pub only: Option<Only>,
     /// The configuration

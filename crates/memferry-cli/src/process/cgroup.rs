@@ -5,13 +5,12 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use memferry_daemon::patterns::unit_name;
+
 use crate::failure::Failure;
 
 /// Where cgroups are mounted, below the root.
 const MOUNT: &str = "sys/fs/cgroup";
-
-/// The kinds of units that have a cgroup; a name without one is a service, as systemctl takes it.
-const KINDS: [&str; 6] = [".service", ".scope", ".slice", ".socket", ".mount", ".swap"];
 
 /// A cgroup.
 #[derive(Debug)]
@@ -41,11 +40,10 @@ impl Cgroup {
     /// By the name of its unit, of the system or of a user.
     pub fn of_unit(root: &Path, unit: &str) -> Result<Self, Failure> {
         let mount = mount(root)?;
-        let has_kind = KINDS.iter().any(|kind| unit.ends_with(kind));
-        let name = unit.to_owned() + if has_kind { "" } else { KINDS[0] };
+        let name = unit_name(unit);
         let mut all = Vec::new();
         walk(&mount, &mut all).map_err(|error| unreadable(&mount, error))?;
-        all.retain(|folder| folder.ends_with(&name));
+        all.retain(|folder| folder.ends_with(&*name));
         let mut found = all.into_iter().map(|folder| Self::new(&mount, folder));
         let why = match (found.next(), found.next()) {
             (Some(one), None) => return Ok(one),

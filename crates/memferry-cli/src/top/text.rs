@@ -152,7 +152,7 @@ fn pressure(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{percent:.1}%"))
 }
 
-fn processes(count: u64) -> String {
+pub fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
 }
 

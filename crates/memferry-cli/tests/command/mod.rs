@@ -86,7 +86,13 @@ pub fn json(output: &Output) -> Value {
 /// It failed, said why and what to try, and these parts are in what it said.
 #[track_caller]
 pub fn fails(output: &Output, parts: &str) {
-    assert_eq!(status(output), 1, "{output:?}");
+    fails_with(1, output, parts);
+}
+
+/// The same with another exit status.
+#[track_caller]
+pub fn fails_with(code: i32, output: &Output, parts: &str) {
+    assert_eq!(status(output), code, "{output:?}");
     has(&stderr(output), &format!("why: | try: | {parts}"));
 }
 
