@@ -110,6 +110,24 @@ fn a_daemon_is_watched_and_ends_when_asked() {
     }
 }
 
+/// Files of a kernel that was booted with psi=0.
+#[test]
+fn a_brake_without_pressure_is_told_once() {
+    let root = tiered();
+    configure(root.path(), GROUP);
+    let told = || stderr(&daemon(root.path()).arg("--once").output().expect("start"));
+    for file in ["memory", "cpu"] {
+        put(root.path(), &format!("proc/pressure/{file}"), "");
+    }
+    let silent = told();
+    assert_eq!(silent.matches("boot with psi=1").count(), 1, "{silent}");
+    has(&silent, "WARN | /proc/pressure/memory");
+    let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
+    put(root.path(), "proc/pressure/memory", text);
+    let silent = told();
+    assert!(!silent.contains("psi"), "{silent}");
+}
+
 #[test]
 fn a_log_that_cannot_be_written_ends_nothing() {
     let root = tiered();

@@ -187,6 +187,16 @@ impl Daemon {
             let at = metrics::serve(listen, Arc::clone(&shared))?;
             tracing::info!(at, "metrics");
         }
+        for (resource, most) in [
+            ("memory", config.brakes.memory_pressure),
+            ("cpu", config.brakes.cpu_pressure),
+        ] {
+            if most < 100.0 && machine.pressure(resource).is_none() {
+                tracing::warn!(
+                    "/proc/pressure/{resource} is missing or empty, so {resource}_pressure brakes nothing; boot with psi=1"
+                );
+            }
+        }
         tracing::info!(source = source.name(), why, act = acts, top = ?machine.top, lower = ?machine.lower, "started");
         Ok(Self {
             options: options.clone(),

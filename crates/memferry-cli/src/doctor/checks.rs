@@ -4,6 +4,7 @@
 //! A setting is looked at where it matters: those of tiering on machines with two tiers. Commands are for `sh` as root.
 
 use memferry_daemon::Status;
+use memferry_daemon::machine::pressure as psi;
 
 use super::description::{Finding, Severity};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
@@ -12,7 +13,7 @@ use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
 pub type Check = fn(&Machine) -> Vec<Finding>;
 
 /// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
-pub const CHECKS: [(&str, Check); 16] = [
+pub const CHECKS: [(&str, Check); 17] = [
     ("cxl", cxl),
     ("dax", dax),
     ("offline", offline),
@@ -25,6 +26,7 @@ pub const CHECKS: [(&str, Check); 16] = [
     ("thp", thp),
     ("interleave", interleave),
     ("damon", damon),
+    ("pressure", pressure),
     ("daemon", daemon),
     ("userfaultfd", userfaultfd),
     ("uffdio-move", uffdio_move),
@@ -430,6 +432,21 @@ fn damon(machine: &Machine) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// Files of PSI that tell nothing: the kernel was booted with psi=0, or has none.
+fn pressure(machine: &Machine) -> Vec<Finding> {
+    let files = ["memory", "cpu"].map(|resource| format!("proc/pressure/{resource}"));
+    let mut silent = files
+        .iter()
+        .filter(|file| psi(&machine.root, file).is_none());
+    let (Some(_), Some(file)) = (machine.slow_nodes(), silent.next()) else {
+        return Vec::new();
+    };
+    vec![note(
+        format!("/{file} is missing or empty"),
+        "memferry daemon does not slow down while programs wait for memory or CPUs; boot with psi=1 on the kernel's command line",
+    )]
 }
 
 /// The status of a daemon that runs: a killed one leaves its file.

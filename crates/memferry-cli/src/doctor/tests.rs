@@ -48,6 +48,8 @@ KDAMONDS/nr_kdamonds = 0
 sys/module/damon_stat/parameters/enabled = N
 proc/sys/vm/unprivileged_userfaultfd = 0
 proc/self/status = Name: memferry;CapEff:	000001ffffffffff
+proc/pressure/memory = some avg10=0.00 avg60=0.00 avg300=0.00 total=0
+proc/pressure/cpu = some avg10=0.00 avg60=0.00 avg300=0.00 total=0
 ";
 
 /// Check, severity, a part of what it is, a part of the command (none: there is no command), and what is changed for it.
@@ -92,6 +94,8 @@ damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/p
 damon | note | of 1 kdamonds set up none is on | echo 0 > /sys | KDAMONDS/0/state = off | KDAMONDS/nr_kdamonds = 1
 damon | note | no DAMON in sysfs | | sys/kernel/mm/damon = gone
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
+pressure | note | /proc/pressure/memory is missing or empty | | proc/pressure/memory =
+pressure | note | /proc/pressure/cpu is missing or empty | | proc/pressure/cpu = gone
 daemon | note | memferry daemon (pid 7) has trouble | | proc/7/stat = 7 (memferry) S | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"no space\"}
 daemon | note | samples only page faults | | proc/7/stat = 7 (memferry) S | run/memferry/status.json = {\"pid\": 7, \"source\": {\"samples\": {\"event\": \"page-faults\"}}}
 userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
@@ -119,6 +123,7 @@ const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | NODES/node2 = gone \
     | NODES/node0/distance = 10 | sys/kernel/mm/numa/demotion_enabled = false \
     | proc/sys/kernel/numa_balancing = 0 | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0 \
     | proc/sys/vm/zone_reclaim_mode = 1 | sys/kernel/mm/lru_gen/enabled = 0x0000 | THP/enabled = always madvise [never] \
+    | proc/pressure = gone \
     | INTERLEAVE/node0 = 1";
 
 /// Node 2 is HBM, faster than the memory of the CPUs: the kernel neither demotes nor promotes here.
@@ -206,5 +211,5 @@ fn the_json_and_the_text() {
     insta::assert_json_snapshot!("json", found);
     insta::assert_snapshot!("text", text(&found, 80));
     let nothing = text(&description(tiered("").path()), 80);
-    assert_eq!(nothing, "0 wrong, 0 notes; 16 of 16 checks found nothing\n");
+    assert_eq!(nothing, "0 wrong, 0 notes; 17 of 17 checks found nothing\n");
 }
