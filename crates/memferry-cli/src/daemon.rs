@@ -6,8 +6,9 @@ use std::path::Path;
 use memferry_daemon::{Config, DaemonError, Options};
 use schemars::JsonSchema;
 use serde::Serialize;
+use tracing_subscriber::filter::LevelFilter;
 
-use crate::cli::daemon::{DaemonArgs, Only};
+use crate::cli::daemon::{DaemonArgs, Log, Only};
 use crate::failure::Failure;
 use crate::file::{Content, File};
 use crate::output::Results;
@@ -77,6 +78,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
     };
     let log = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_max_level(level(args.log))
         .with_target(false)
         // They would be told on stderr as well, and a full disk behind it would end the daemon.
         .log_internal_errors(false)
@@ -98,6 +100,15 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
             text::page(&status, None, &text::View::default())
         })
     })
+}
+
+fn level(log: Log) -> LevelFilter {
+    match log {
+        Log::Error => LevelFilter::ERROR,
+        Log::Warn => LevelFilter::WARN,
+        Log::Info => LevelFilter::INFO,
+        Log::Debug => LevelFilter::DEBUG,
+    }
 }
 
 /// What the daemon says, in this command's form.

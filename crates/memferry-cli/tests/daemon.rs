@@ -129,6 +129,25 @@ fn a_brake_without_pressure_is_told_once() {
 }
 
 #[test]
+fn the_log_has_a_level() {
+    let root = tiered();
+    configure(root.path(), GROUP);
+    let told = |level: &str| {
+        let mut daemon = daemon(root.path());
+        stderr(
+            &daemon
+                .args(["--once", "--log", level])
+                .output()
+                .expect("start"),
+        )
+    };
+    has(&told("debug"), "DEBUG round | INFO started");
+    let warn = told("warn");
+    assert!(!warn.contains("INFO") && warn.contains("WARN"), "{warn}");
+    has(&told("loud"), "'loud' | error, warn, info, debug");
+}
+
+#[test]
 fn a_log_that_cannot_be_written_ends_nothing() {
     let root = tiered();
     configure(root.path(), GROUP);

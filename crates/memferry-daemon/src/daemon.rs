@@ -443,6 +443,12 @@ impl Daemon {
             kernel_moves: self.source.kernel_moves(),
         };
         let moves = self.tiering.decide(&claims, &room);
+        tracing::debug!(
+            free = room.free,
+            budget = room.budget,
+            chosen = moves.len(),
+            "round"
+        );
         if self.acts() {
             match self.source.kernel_moves() {
                 true => self.supervise(&moves),

@@ -190,6 +190,8 @@ fn machine(sheet: &mut Sheet, status: &Status) {
 
 fn daemon(sheet: &mut Sheet, status: &Status) {
     let source = &status.source;
+    let info = (label("version", env!("CARGO_PKG_VERSION")), 1.0);
+    sheet.gauges("build_info", "The daemon's version", "", vec![info]);
     let help = "Whether pages move and settings change, or the daemon only watches";
     sheet.gauge("act", help, "", f64::from(u8::from(status.act)));
     let info = (label("source", &source.name), 1.0);
@@ -467,6 +469,11 @@ mod tests {
             "memferry_moved_bytes_total{group=\"db\",outcome=\"promoted\",direction=\"up\"} 5.0",
             "memferry_regretted_bytes_total{group=\"db\",reason=\"waste\"} 2.0",
             "memferry_rate_ratio{reason=\"waste\"} 0.5",
+            concat!(
+                "memferry_build_info{version=\"",
+                env!("CARGO_PKG_VERSION"),
+                "\"} 1.0"
+            ),
             "memferry_act 1.0",
             "memferry_source_info{source=\"damon\"} 1.0",
             "memferry_pressure_ratio{resource=\"memory\"} 0.125",

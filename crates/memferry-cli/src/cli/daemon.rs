@@ -26,6 +26,9 @@ pub struct DaemonArgs {
     /// Watch (with DAMON, by a kdamond) and choose, and move and set nothing else, whatever the configuration says
     #[arg(long)]
     pub dry_run: bool,
+    /// Log to stderr what is of this level or graver
+    #[arg(long, value_enum, value_name = "LEVEL", default_value_t = Log::Info)]
+    pub log: Log,
     /// End after four seconds, and print what `memferry top` shows
     #[arg(long)]
     pub once: bool,
@@ -49,6 +52,19 @@ impl DaemonArgs {
 pub enum Only {
     /// Read the configuration
     Check,
+}
+
+/// Levels of the log.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Log {
+    /// What fails
+    Error,
+    /// What does not work as configured
+    Warn,
+    /// Starts, reloads and ends
+    Info,
+    /// Moves, and why one failed
+    Debug,
 }
 
 /// Options of `memferry top`.
