@@ -24,6 +24,8 @@ pub struct Right {
     groups: usize,
     /// Whether the daemon moves pages, or only watches.
     act: bool,
+    /// Keys that this version does not know, with their lines; of a file for a newer version alone.
+    ignored: Vec<String>,
 }
 
 impl Content for Right {
@@ -53,7 +55,11 @@ fn head(root: &Path) -> String {
 impl Right {
     fn line(&self) -> String {
         let does = if self.act { "acts" } else { "only watches" };
-        format!("{}: {} groups, {does}\n", self.config, self.groups)
+        let mut text = format!("{}: {} groups, {does}\n", self.config, self.groups);
+        for key in &self.ignored {
+            text += &format!("ignored, as the file is for a newer version of memferry: {key}\n");
+        }
+        text
     }
 }
 
@@ -66,6 +72,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
             config: args.config.display().to_string(),
             groups: config.groups.len(),
             act: config.act,
+            ignored: config.ignored,
         };
         let results = Results::open(&args.shown.json, &[])?;
         return results.tell(&args.shown.root, &right, || right.line());
