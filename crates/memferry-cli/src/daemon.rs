@@ -28,6 +28,8 @@ pub struct Right {
     act: bool,
     /// What each group matches now.
     matches: Vec<Matches>,
+    /// Keys that this version does not know, with their lines; of a file for a newer version alone.
+    ignored: Vec<String>,
 }
 
 impl Content for Right {
@@ -57,13 +59,12 @@ fn head(root: &Path) -> String {
 impl Right {
     fn text(&self) -> String {
         let does = if self.act { "acts" } else { "only watches" };
-        let groups = self.matches.iter().map(line);
-        format!(
-            "{}: {} groups, {does}\n{}",
-            self.config,
-            self.groups,
-            groups.collect::<String>()
-        )
+        let mut text = format!("{}: {} groups, {does}\n", self.config, self.groups);
+        text.extend(self.matches.iter().map(line));
+        for key in &self.ignored {
+            text += &format!("ignored, as the file is for a newer version of memferry: {key}\n");
+        }
+        text
     }
 }
 
@@ -99,6 +100,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
             groups: config.groups.len(),
             act: config.act,
             matches: members::matches(&args.shown.root, &config).map_err(wrong)?,
+            ignored: config.ignored,
         };
         let results = Results::open(&args.shown.json, &[])?;
         return results.tell(&args.shown.root, &right, || right.text());

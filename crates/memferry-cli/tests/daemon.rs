@@ -146,6 +146,20 @@ fn check_tells_what_each_group_matches_now() {
 }
 
 #[test]
+fn a_configuration_for_a_newer_version_is_taken_without_what_it_adds() {
+    let root = tiered();
+    configure(root.path(), &format!("version = 2\nhaste = 1\n{GROUP}"));
+    let below = root.path().display();
+    let checked = done(&memferry(&format!(
+        "daemon check --config {below}/memferry.toml"
+    )));
+    has(&checked, "1 groups | ignored, as | line 2: `haste`");
+    let once = daemon(root.path()).arg("--once").output().expect("start");
+    has(&done(&once), "only watches");
+    has(&stderr(&once), "WARN | newer version | line 2: `haste`");
+}
+
+#[test]
 fn the_packaged_configuration_only_watches() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/memferry.toml");
     let output = memferry(&format!("daemon check --config {path}"));

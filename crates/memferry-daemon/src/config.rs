@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The configuration: TOML whose unknown keys are refused, and whose errors name the line and what is allowed.
+//! The configuration: TOML whose errors name the line and what is allowed. Unknown keys are refused, unless the file says that it is
+//! for a newer version of the program: then they are ignored, so that an older one starts with it.
 //!
 //! Reading changes nothing; whoever reloads keeps the old configuration when this fails.
 
@@ -13,9 +14,13 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use serde::Deserialize;
 use toml::Spanned;
+use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::error::DaemonError;
 use crate::patterns;
+
+/// The version of the keys below. Whoever adds a key raises it.
+pub const VERSION: u64 = 1;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +37,8 @@ pub struct Config {
     pub history: Option<HistoryPlace>,
     /// The tenants, in the order in which they take processes.
     pub groups: Vec<Group>,
+    /// Keys of a file for a newer version that this one does not know, each with its line.
+    pub ignored: Vec<String>,
 }
 
 /// Which source is taken.
@@ -313,6 +320,8 @@ struct File {
     history: Option<HistoryPlace>,
     #[serde(rename = "group")]
     groups: Vec<Spanned<RawGroup>>,
+    /// That of [`VERSION`] for which the file was written.
+    version: u64,
 }
 
 #[derive(Deserialize)]
@@ -361,6 +370,42 @@ const MOST_WEIGHT: u32 = 10_000;
 
 type Located<T> = Result<T, (Range<usize>, String)>;
 
+/// Reads a file, and where it has keys that are not known, which one for a newer version may.
+fn read(text: &str) -> Result<(File, Vec<Range<usize>>), toml::de::Error> {
+    let mut table = DeTable::parse(text)?;
+    let mut unknown: Vec<(Range<usize>, toml::de::Error)> = Vec::new();
+    loop {
+        let error = match File::deserialize(Deserializer::from(table.clone())) {
+            Ok(file) if file.version > VERSION || unknown.is_empty() => {
+                return Ok((file, unknown.into_iter().map(|(span, _)| span).collect()));
+            }
+            Ok(_) => return Err(unknown.swap_remove(0).1),
+            Err(error) => error,
+        };
+        let is_unknown = error.message().starts_with("unknown field");
+        match error.span().filter(|_| is_unknown) {
+            Some(span) if remove(table.get_mut(), &span) => unknown.push((span, error)),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Removes the key that stands there, with its value; whether there is one.
+fn remove(table: &mut DeTable<'_>, at: &Range<usize>) -> bool {
+    let key = table.keys().find(|key| key.span() == *at);
+    if let Some(key) = key.map(|key| key.get_ref().to_string()) {
+        return table.remove(&*key).is_some();
+    }
+    table.iter_mut().any(|(_, value)| match value.get_mut() {
+        DeValue::Table(table) => remove(table, at),
+        DeValue::Array(all) => all.iter_mut().any(|of| match of.get_mut() {
+            DeValue::Table(table) => remove(table, at),
+            _ => false,
+        }),
+        _ => false,
+    })
+}
+
 impl Config {
     /// Whether groups get parts of the top tier that the kernel would not give them, which moves by heat alone.
     pub fn divides(&self) -> bool {
@@ -387,17 +432,33 @@ impl Config {
     /// # Errors
     /// The first line that is wrong and what is allowed there.
     pub fn parse(text: &str, path: &Path) -> Result<Self, DaemonError> {
-        let located = toml::from_str::<File>(text)
+        let line = |at: usize| {
+            let before = text.as_bytes().get(..at).unwrap_or(text.as_bytes());
+            before.iter().filter(|byte| **byte == b'\n').count() + 1
+        };
+        let located = read(text)
             .map_err(|error| (error.span().unwrap_or(0..0), error.message().to_owned()))
-            .and_then(Self::check);
-        located.map_err(|(span, what)| {
-            let before = text.as_bytes().get(..span.start).unwrap_or(text.as_bytes());
-            DaemonError::Config {
-                file: path.to_owned(),
-                line: before.iter().filter(|byte| **byte == b'\n').count() + 1,
-                what: what.replace('\n', " "),
+            .and_then(|(raw, unknown)| Ok((Self::check(raw)?, unknown)));
+        match located {
+            Ok((config, unknown)) => {
+                let told = |span: Range<usize>| {
+                    format!(
+                        "line {}: `{}`",
+                        line(span.start),
+                        text.get(span).unwrap_or_default()
+                    )
+                };
+                Ok(Self {
+                    ignored: unknown.into_iter().map(told).collect(),
+                    ..config
+                })
             }
-        })
+            Err((span, what)) => Err(DaemonError::Config {
+                file: path.to_owned(),
+                line: line(span.start),
+                what: what.replace('\n', " "),
+            }),
+        }
     }
 
     fn check(raw: File) -> Located<Self> {
@@ -424,6 +485,7 @@ impl Config {
             metrics: raw.metrics.map(Metrics::check).transpose()?,
             history: raw.history,
             groups,
+            ignored: Vec::new(),
         })
     }
 }
@@ -784,6 +846,44 @@ limit = "64M"
         ] {
             assert_told(text, line, says);
         }
+    }
+
+    #[test]
+    fn unknown_keys_are_ignored_in_a_file_for_a_newer_version_alone() {
+        let more = GOOD.replace("waste =", "haste.most = 7\nwaste =");
+        let more = more.replace("weight = 300\n", "weight = 300\nhuge = { pages = true }\n");
+        let more = more + "\n[later]\nx = 1\n\n[[last]]\nname = \"a\"\n";
+        let of = |version: &str, text: &str| parse(&format!("version = {version}\n{text}"));
+        assert_eq!(of("1", GOOD).unwrap(), parse(GOOD).unwrap());
+        for older in [parse(&more), of("1", &more)] {
+            let error = older.unwrap_err().to_string();
+            assert!(error.contains("unknown field `"), "{error}");
+        }
+        let newer = of("2", &more).unwrap();
+        for key in ["haste", "huge", "later", "last"] {
+            let line = 2 + more.lines().position(|line| line.contains(key)).unwrap();
+            let told = format!("line {line}: `{key}`");
+            assert!(newer.ignored.contains(&told), "{told}: {:?}", newer.ignored);
+        }
+        assert_eq!(newer.ignored.len(), 4);
+        let known = Config {
+            ignored: Vec::new(),
+            ..newer
+        };
+        assert_eq!(known, parse(GOOD).unwrap());
+        // What is known has to be right, whatever the version.
+        let DaemonError::Config { line, what, .. } = of(
+            "2",
+            &more.replace("memory_pressure = 5", "memory_pressure = 500"),
+        )
+        .unwrap_err() else {
+            panic!()
+        };
+        assert!(
+            line > 6 && what.contains("from 0.1 to 100"),
+            "{line}: {what}"
+        );
+        assert!(of("\"2\"", GOOD).is_err());
     }
 
     /// Each mutation of a good file is read or refused with a line that the file has.

@@ -191,6 +191,7 @@ impl Daemon {
         mut knobs: Knobs,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, DaemonError> {
+        tell_ignored(&config);
         let acts = options.may_act() && config.act;
         let (source, why) = source::choose(&config, &machine, &mut knobs, acts)?;
         if options.once && source.is_absent() {
@@ -324,6 +325,7 @@ impl Daemon {
             self.last_record();
             self.history = history(&self.options, &config);
         }
+        tell_ignored(&config);
         self.config = config;
         self.refused = None;
         tracing::info!("the configuration was read anew");
@@ -820,6 +822,13 @@ impl Daemon {
             history_errors: self.history_errors,
             groups: groups.map(group).collect(),
         }
+    }
+}
+
+/// Tells which keys of a configuration for a newer version have no effect.
+fn tell_ignored(config: &Config) {
+    for key in &config.ignored {
+        tracing::warn!("the configuration is for a newer version; this one does not know {key}");
     }
 }
 
