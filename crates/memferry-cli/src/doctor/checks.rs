@@ -5,7 +5,8 @@
 
 use serde_json::Value;
 
-use super::description::{Finding, Severity};
+use super::cxl;
+use super::description::{Finding, Severity, finding, note, wrong};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
 
 /// A check: what it finds on a machine.
@@ -13,7 +14,7 @@ pub type Check = fn(&Machine) -> Vec<Finding>;
 
 /// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
 pub const CHECKS: [(&str, Check); 16] = [
-    ("cxl", cxl),
+    ("cxl", cxl::check),
     ("dax", dax),
     ("offline", offline),
     ("tiers", tiers),
@@ -31,81 +32,10 @@ pub const CHECKS: [(&str, Check); 16] = [
     ("rights", rights),
 ];
 
-const CXL: &str = "sys/bus/cxl/devices";
 const DAX: &str = "sys/bus/dax/devices";
 const NODES: &str = "sys/devices/system/node";
 const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const INTERLEAVE: &str = "sys/kernel/mm/mempolicy/weighted_interleave";
-
-fn finding(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
-    Finding {
-        check: "",
-        severity,
-        what: what.into(),
-        why: why.into(),
-        mend: None,
-    }
-}
-
-fn wrong(what: impl Into<String>, why: impl Into<String>) -> Finding {
-    finding(Severity::Wrong, what, why)
-}
-
-fn note(what: impl Into<String>, why: impl Into<String>) -> Finding {
-    finding(Severity::Note, what, why)
-}
-
-impl Finding {
-    fn mend(self, command: impl Into<String>) -> Self {
-        Self {
-            mend: Some(command.into()),
-            ..self
-        }
-    }
-
-    /// Mended by writing a value to one of the kernel's files.
-    fn set(self, file: &str, value: &str) -> Self {
-        self.mend(format!("echo {value} > /{file}"))
-    }
-}
-
-/// Volatile CXL memory that no region maps. A region names endpoint decoders, `decoderN.M` of `endpointN`, whose `uport` is the
-/// device.
-fn cxl(machine: &Machine) -> Vec<Finding> {
-    let devices_of = |region: String| {
-        let folder = format!("{CXL}/{region}");
-        let targets = machine.entries(&folder, "target").into_iter();
-        targets.filter_map(move |target| {
-            let decoder = machine.text(&format!("{folder}/{target}"))?;
-            let port = decoder.strip_prefix("decoder")?.split('.').next()?;
-            machine.link(&format!("{CXL}/endpoint{port}/uport"))
-        })
-    };
-    let regions = machine.entries(CXL, "region").into_iter();
-    let mapped: Vec<String> = regions.flat_map(devices_of).collect();
-    let is_unmapped = |device: &String| {
-        let bytes = machine.hex(&format!("{CXL}/{device}/ram/size"));
-        bytes.is_some_and(|bytes| bytes > 0) && !mapped.contains(device)
-    };
-    // Only the root's decoders have the file: windows that the firmware made for CXL memory.
-    let has_window =
-        |decoder: &String| machine.number(&format!("{CXL}/{decoder}/cap_ram")) == Some(1);
-    let window = machine.entries(CXL, "decoder").into_iter().find(has_window);
-    let devices = machine.entries(CXL, "mem").into_iter();
-    (devices.filter(is_unmapped))
-        .map(|device| {
-            let what = format!("no region maps the CXL device {device}");
-            match &window {
-                Some(window) => wrong(what, "the kernel cannot use its memory")
-                    .mend(format!("cxl create-region -t ram -d {window} -m {device}")),
-                None => wrong(
-                    what,
-                    "its memory has no addresses: the firmware made no window for it",
-                ),
-            }
-        })
-        .collect()
-}
 
 /// Memory that no node has, because another driver than kmem has it, or none.
 fn dax(machine: &Machine) -> Vec<Finding> {
@@ -114,8 +44,14 @@ fn dax(machine: &Machine) -> Vec<Finding> {
         .filter_map(|device| {
             machine.number(&format!("{DAX}/{device}/size")).filter(|bytes| *bytes > 0)?;
             let driver = machine.link(&format!("{DAX}/{device}/driver"));
+            let node = machine.text(&format!("{DAX}/{device}/target_node"));
             let what = match driver.as_deref() {
                 Some("kmem") => return None,
+                _ if node.is_some_and(|node| node.starts_with('-')) => {
+                    let what = format!("the firmware gave {device} no node (target_node is negative)");
+                    let why = "the driver kmem takes no memory without a node: the firmware's SRAT has to name its addresses";
+                    return Some(wrong(what, why));
+                }
                 Some(other) => format!("{device} is held by {other}"),
                 None => format!("{device} has no driver"),
             };
@@ -157,7 +93,7 @@ fn tiers(machine: &Machine) -> Vec<Finding> {
     let (near, far): (Vec<_>, Vec<_>) = nodes
         .filter(|node| node.tier == Some(of_cpus))
         .partition(|node| node.has_cpu);
-    if far.is_empty() && topology.tiers.len() == 1 {
+    if (near.is_empty() || far.is_empty()) && topology.tiers.len() == 1 {
         return vec![note(
             "all memory is in one tier",
             "nothing is promoted or demoted; CXL memory is a slower tier once a region and the driver kmem make a node of it",
@@ -181,7 +117,7 @@ fn tiers(machine: &Machine) -> Vec<Finding> {
     let what = format!("{nodes} without CPUs is in the top tier");
     let why = "pages are not demoted to memory of the same tier; the kernel takes memory for slow if the firmware's HMAT says \
                so, or if it is reserved for special purposes (EFI_MEMORY_SP) and comes through kmem";
-    let is_cxl = of_dax || !machine.entries(CXL, "mem").is_empty();
+    let is_cxl = of_dax || !machine.entries(cxl::DEVICES, "mem").is_empty();
     vec![if is_cxl {
         wrong(what, why)
     } else {

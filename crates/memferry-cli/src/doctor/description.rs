@@ -51,6 +51,40 @@ impl Severity {
     }
 }
 
+/// Something found, which no command mends yet.
+pub fn finding(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding {
+        check: "",
+        severity,
+        what: what.into(),
+        why: why.into(),
+        mend: None,
+    }
+}
+
+pub fn wrong(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    finding(Severity::Wrong, what, why)
+}
+
+pub fn note(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    finding(Severity::Note, what, why)
+}
+
+impl Finding {
+    /// Mended by a command for root's shell.
+    pub fn mend(self, command: impl Into<String>) -> Self {
+        Self {
+            mend: Some(command.into()),
+            ..self
+        }
+    }
+
+    /// Mended by writing a value to one of the kernel's files.
+    pub fn set(self, file: &str, value: &str) -> Self {
+        self.mend(format!("echo {value} > /{file}"))
+    }
+}
+
 impl Content for Description {
     const SCHEMA: &'static str = "memferry-doctor/1";
 }

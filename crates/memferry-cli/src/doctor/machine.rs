@@ -79,6 +79,12 @@ impl Machine {
         Some(target.file_name()?.to_str()?.to_owned())
     }
 
+    /// Whether a device of sysfs is below another, whose folder has this name; `file` may be a link to it.
+    pub fn is_below(&self, file: &str, folder: &str) -> bool {
+        let path = fs::canonicalize(self.root.join(file)).unwrap_or_default();
+        path.iter().any(|part| part == folder)
+    }
+
     /// Whether this process has a capability; a /proc that does not say denies none.
     pub fn has_capability(&self, bit: u32) -> bool {
         let status = self.text("proc/self/status").unwrap_or_default();

@@ -4,6 +4,7 @@
 //! The way is `machine` (what the kernel shows) -> `checks` -> `description` (the JSON's shape) -> text. It changes nothing.
 
 mod checks;
+mod cxl;
 pub mod description;
 mod machine;
 #[cfg(test)]
