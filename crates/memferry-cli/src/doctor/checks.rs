@@ -8,28 +8,33 @@ use serde_json::Value;
 use super::cxl;
 use super::description::{Finding, Severity, finding, note, wrong};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
+use crate::cli::Use;
 
 /// A check: what it finds on a machine.
 pub type Check = fn(&Machine) -> Vec<Finding>;
 
-/// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
-pub const CHECKS: [(&str, Check); 16] = [
-    ("cxl", cxl::check),
-    ("dax", dax),
-    ("offline", offline),
-    ("tiers", tiers),
-    ("demotion", demotion),
-    ("promotion", promotion),
-    ("promotion-rate", promotion_rate),
-    ("zone-reclaim", zone_reclaim),
-    ("lru-gen", lru_gen),
-    ("thp", thp),
-    ("interleave", interleave),
-    ("damon", damon),
-    ("daemon", daemon),
-    ("userfaultfd", userfaultfd),
-    ("uffdio-move", uffdio_move),
-    ("rights", rights),
+/// What moves pages between tiers.
+const TIERING: &[Use] = &[Use::Daemon, Use::Kernel];
+
+/// All checks by their names, which JSON has, and what their findings count for: how memory comes to tiers, what moves pages
+/// between them, who else does, rights.
+pub const CHECKS: [(&str, &[Use], Check); 16] = [
+    ("cxl", Use::ALL, cxl::check),
+    ("dax", Use::ALL, dax),
+    ("offline", Use::ALL, offline),
+    ("tiers", TIERING, tiers),
+    ("demotion", &[Use::Kernel], demotion),
+    ("promotion", TIERING, promotion),
+    ("promotion-rate", &[Use::Kernel], promotion_rate),
+    ("zone-reclaim", TIERING, zone_reclaim),
+    ("lru-gen", TIERING, lru_gen),
+    ("thp", TIERING, thp),
+    ("interleave", TIERING, interleave),
+    ("damon", TIERING, damon),
+    ("daemon", &[Use::Daemon], daemon),
+    ("userfaultfd", &[Use::Move], userfaultfd),
+    ("uffdio-move", &[Use::Move], uffdio_move),
+    ("rights", &[Use::Move], rights),
 ];
 
 const DAX: &str = "sys/bus/dax/devices";
@@ -85,8 +90,18 @@ fn offline(machine: &Machine) -> Vec<Finding> {
         .collect()
 }
 
-/// Memory without CPUs that counts as fast as that beside them, and that there is no other.
+/// Memory without CPUs that counts as fast as that beside them, and that there is no other. The daemon does not start with one tier.
 fn tiers(machine: &Machine) -> Vec<Finding> {
+    let mut found = tiers_of_any(machine);
+    if machine.purpose == Some(Use::Daemon) && machine.topology.tiers.len() == 1 {
+        found
+            .iter_mut()
+            .for_each(|of| of.severity = Severity::Wrong);
+    }
+    found
+}
+
+fn tiers_of_any(machine: &Machine) -> Vec<Finding> {
     let topology = &machine.topology;
     let of_cpus = topology.top_tiers() - 1;
     let nodes = topology.nodes_with_memory();
@@ -140,20 +155,34 @@ fn demotion(machine: &Machine) -> Vec<Finding> {
 
 fn promotion(machine: &Machine) -> Vec<Finding> {
     let pghot = machine.number("proc/sys/vm/pghot_enabled_sources");
-    let Some(slow) = machine.slow_nodes().filter(|_| pghot.unwrap_or(0) == 0) else {
+    let Some(slow) = machine.slow_nodes() else {
         return Vec::new();
     };
     let file = "proc/sys/kernel/numa_balancing";
     let mode = machine.topology.kernel_interface.numa_balancing;
-    if let Some((pid, _)) = running_daemon(machine).filter(|(_, status)| promotes(status)) {
-        let is_on = mode.is_some_and(|mode| mode.tiering || mode.placement);
+    let is_on = mode.is_some_and(|mode| mode.tiering || mode.placement);
+    if let Some(start) = &machine.start {
+        let what = "kernel.numa_balancing is on";
+        let why = format!(
+            "it moves pages of {slow} up as well, whatever the daemon's groups are due: switch it off"
+        );
+        let beside = wrong(what, why).set(file, "0").only(Use::Daemon);
+        let is_beside = is_on && start.source_name(machine).as_deref() != Some("numa-balancing");
+        return is_beside.then_some(beside).into_iter().collect();
+    }
+    if pghot.unwrap_or(0) != 0 {
+        return Vec::new();
+    }
+    let acting = running_daemon(machine).filter(|(_, status)| promotes(status));
+    if let Some((pid, _)) = acting.filter(|_| machine.purpose.is_none()) {
         let beside = note(
             "kernel.numa_balancing is on",
             format!(
                 "it moves pages of {slow} up beside memferry daemon (pid {pid}), whatever its groups are due"
             ),
         );
-        return is_on.then(|| beside.set(file, "0")).into_iter().collect();
+        let beside = beside.set(file, "0").only(Use::Daemon);
+        return is_on.then_some(beside).into_iter().collect();
     }
     let found = match mode {
         Some(mode) if mode.tiering => return Vec::new(),
@@ -178,7 +207,7 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
             format!("pages of {slow} that became hot stay there"),
         ),
     };
-    vec![found]
+    vec![found.only(Use::Kernel)]
 }
 
 fn promotion_rate(machine: &Machine) -> Vec<Finding> {
@@ -351,10 +380,13 @@ fn damon(machine: &Machine) -> Vec<Finding> {
         && machine.number(&count).is_none()
         && !is_hidden
     {
-        found.push(note(
-            "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)",
-            "memferry daemon finds hot pages by it, else by what perf samples",
-        ));
+        found.push(
+            note(
+                "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)",
+                "memferry daemon finds hot pages by it, else by what perf samples",
+            )
+            .only(Use::Daemon),
+        );
     }
     if is_hidden {
         found.push(
@@ -369,7 +401,7 @@ fn damon(machine: &Machine) -> Vec<Finding> {
 }
 
 /// The number and status of a daemon that runs: a killed one leaves its file.
-fn running_daemon(machine: &Machine) -> Option<(u64, Value)> {
+pub fn running_daemon(machine: &Machine) -> Option<(u64, Value)> {
     let status = machine.text("run/memferry/status.json")?;
     let status: Value = serde_json::from_str(&status).ok()?;
     let pid = status["pid"].as_u64()?;

@@ -7,6 +7,7 @@ use std::process::Command;
 use super::description::{Description, Finding};
 use super::machine::Machine;
 use super::text;
+use crate::cli::Use;
 use crate::synthetic::listed;
 
 /// Two tiers: node 0 with CPUs, and node 2, which is CXL memory that came through kmem. See [`change`](crate::synthetic::change) for the form.
@@ -149,7 +150,11 @@ fn tiered(changes: &str) -> tempfile::TempDir {
 }
 
 fn description(root: &Path) -> Description {
-    Description::new(&Machine::read(root).expect("machine"))
+    description_for(root, None)
+}
+
+fn description_for(root: &Path, purpose: Option<Use>) -> Description {
+    Description::new(&Machine::read(root, purpose, None).expect("machine"))
 }
 
 fn findings(root: &Path, check: &str) -> Vec<Finding> {
@@ -265,6 +270,86 @@ fn the_window_of_a_cxl_device_is_that_which_leads_to_it() {
             assert!(told.contains(expected), "{line}: {finding:?}");
         }
     }
+}
+
+/// A machine on which the daemon can start, and whose one group has a process.
+const DAEMON: &str = "proc/sys/kernel/numa_balancing = 0 | sys/kernel/mm/numa/demotion_enabled = false \
+    | proc/self/cgroup = 0::/ | proc/pressure/memory = some avg10=0.00 | CONFIG = GROUP;processes = [\"db\"] \
+    | proc/9/statm = 99999 99999 1 0 0 0 0 | proc/9/cgroup = 0::/a | proc/9/comm = db \
+    | proc/9/stat = 9 (db) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20";
+
+/// Check, severity, a part of what is found (none: nothing is), a part of the command, a part of the verdict, and what is changed.
+const FOR_DAEMON: &str = "
+| | | | can start here: source damon, DAMON is there and free |
+promotion | wrong | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | can start here | proc/sys/kernel/numa_balancing = 2
+promotion | wrong | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | can start here | proc/sys/kernel/numa_balancing = 1
+promotion | wrong | numa_balancing is on | echo 0 > /proc/sys/kernel/numa_balancing | runs here (pid 7) | ACTING | proc/sys/kernel/numa_balancing = 2
+| | | | source numa-balancing | CONFIG = source = \"numa-balancing\";GROUP;processes = [\"db\"] | proc/sys/kernel/numa_balancing = 2
+tiers | wrong | node 2 without CPUs is in the top tier | | cannot start here: this machine has one memory tier \
+    | TIERS/memory_tier22 = gone | TIERS/memory_tier4/nodelist = 0,2 | sys/bus = gone
+configuration | note | there is no configuration | | once it has a configuration: source damon | CONFIG = gone
+configuration | wrong | memferry.toml:1: | | cannot start here | CONFIG = act = 7
+configuration | note | the group a takes no process now | | can start here | proc/9 = gone
+cgroups | wrong | cgroup v2 is not mounted | | can start here | CONFIG = GROUP;cgroups = [\"/a\"] | proc/self/cgroup = 4:memory:/a
+pressure | note | no /proc/pressure | | can start here | proc/pressure = gone
+source | wrong | the source damon cannot be had | | cannot start here: the source damon | CONFIG = source = \"damon\";GROUP;processes = [\"db\"] \
+    | KDAMONDS/nr_kdamonds = 1 | sys/module/damon_stat/parameters/enabled = N
+damon | note | kdamond 0 is on | | source numa-balancing, somebody else's kdamond | KDAMONDS/0/state = on | KDAMONDS/nr_kdamonds = 1
+daemon-rights | wrong | CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH missing | sudo memferry doctor --for daemon | cannot start here: CAP_SYS_PTRACE \
+    | proc/self/status = CapEff: 0
+daemon-rights | note | CAP_PERFMON missing | | can start here | proc/self/status = CapEff: 80004
+";
+
+#[test]
+fn for_the_daemon_the_verdict_is_whether_it_can_start() {
+    for line in FOR_DAEMON.lines().skip(1) {
+        let mut parts = line.splitn(6, '|').map(str::trim);
+        let mut part = || parts.next().expect("six parts");
+        let (check, severity, what, mend, verdict) = (part(), part(), part(), part(), part());
+        let changes = format!("{DAEMON} | {}", part());
+        let changes = changes
+            .replace("CONFIG", "etc/memferry/memferry.toml")
+            .replace("GROUP", "[[group]];name = \"a\"");
+        let root = tiered(changes.trim_end_matches(['|', ' ']));
+        let found = description_for(root.path(), Some(Use::Daemon));
+        let told = found.verdict.as_deref().unwrap_or_default();
+        assert!(told.contains(verdict), "{line}: {told}");
+        assert!(text(&found, 1000).ends_with(&format!("{told}\n")), "{line}");
+        match (&found.findings[..], check) {
+            ([], "") => {}
+            ([finding], _) => {
+                assert_eq!((finding.check, finding.severity.name()), (check, severity));
+                assert!(finding.what.contains(what), "{line}: {finding:?}");
+                let command = finding.mend.as_deref().unwrap_or_default();
+                assert!(command.contains(mend), "{line}: {finding:?}");
+                assert_eq!(command.is_empty(), mend.is_empty(), "{line}: {finding:?}");
+            }
+            (found, _) => panic!("{line}: {found:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_finding_says_for_which_use_it_counts() {
+    let root = tiered(
+        "sys/kernel/mm/numa/demotion_enabled = false | proc/sys/kernel/numa_balancing = 0 | proc/self/status = CapEff: 0",
+    );
+    let checks = |purpose| {
+        let found = description_for(root.path(), purpose);
+        let findings = found.findings.iter();
+        Vec::from_iter(findings.map(|of| (of.check, of.purposes.clone())))
+    };
+    let kernel = [
+        ("demotion", vec![Use::Kernel]),
+        ("promotion", vec![Use::Kernel]),
+    ];
+    let moves = [
+        ("userfaultfd", vec![Use::Move]),
+        ("rights", vec![Use::Move]),
+    ];
+    assert_eq!(checks(Some(Use::Kernel)), kernel);
+    assert_eq!(checks(Some(Use::Move)), moves);
+    assert_eq!(checks(None), [kernel, moves].concat());
 }
 
 #[test]
