@@ -27,6 +27,21 @@ fn only_what_is_wrong_is_status_1() {
     assert_eq!(status(&wrong), 1, "{wrong:?}");
     assert!(stdout(&wrong).starts_with("wrong: dax0.0"), "{wrong:?}");
     assert_eq!(stderr(&wrong), "");
-    assert_eq!(status(&memferry("doctor --fix")), 2);
+    for usage in ["--fix", "--for x", "--config x", "--for move --config x"] {
+        assert_eq!(status(&memferry(&format!("doctor {usage}"))), 2, "{usage}");
+    }
     fails(&memferry("doctor --root /nonexistent"), "");
+}
+
+#[test]
+fn for_the_daemon_the_last_line_is_whether_it_can_start() {
+    let root = synthetic::listed("proc/sys/kernel/osrelease = 7.2.0");
+    let root = root.path().display();
+    let output = memferry(&format!(
+        "doctor --for daemon --root {root} --config /nonexistent"
+    ));
+    assert_eq!(status(&output), 1, "{output:?}");
+    let text = stdout(&output);
+    let last = text.lines().last().expect("a line");
+    has(last, "memferry daemon cannot start here: /nonexistent");
 }

@@ -98,7 +98,9 @@ impl DaemonError {
                 "be root, with /sys and /run that can be written to"
             }
             Self::Topology(_) => "mount /proc and /sys in this container",
-            Self::OneTier => "`memferry doctor` says why slower memory is not seen as such",
+            Self::OneTier => {
+                "`memferry doctor --for daemon` says why slower memory is not seen as such"
+            }
             Self::Taken { .. } => {
                 "end it first: `systemctl stop memferry` ends a daemon; `memferry kernel status` shows what benchmarks left behind"
             }

@@ -10,6 +10,8 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
 pub use memferry_bench::args::JsonArgs;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 pub mod daemon;
 pub mod kernel;
@@ -50,7 +52,7 @@ pub enum Command {
         after_help = "Exit status: 0 nothing is wrong, 1 something is (each finding says what, why it matters, and the \
                             command for root's shell that mends it), 2 wrong usage. Notes change no status."
     )]
-    Doctor(ShownArgs),
+    Doctor(DoctorArgs),
     /// Measure how fast pages move on this machine
     #[command(subcommand, arg_required_else_help = true)]
     Bench(Bench),
@@ -90,6 +92,56 @@ pub struct TopologyArgs {
     /// What is shown.
     #[command(flatten)]
     pub shown: ShownArgs,
+}
+
+/// Options of `memferry doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// What the machine is to do; without it, it is judged for all, and each finding says for what it counts
+    #[arg(long = "for", value_enum, value_name = "USE")]
+    pub purpose: Option<Use>,
+    /// With --for daemon: the daemon's configuration, if not /etc/memferry/memferry.toml
+    #[arg(long, value_name = "FILE", requires = "purpose", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+    /// How it is shown.
+    #[command(flatten)]
+    pub shown: ShownArgs,
+}
+
+impl DoctorArgs {
+    /// Checks what clap cannot check alone.
+    fn check(&self) -> Result<(), String> {
+        match self.config.is_some() && self.purpose != Some(Use::Daemon) {
+            true => Err("--config is for --for daemon".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+/// What a machine is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Use {
+    /// `memferry daemon` keeps hot pages in the top tier
+    Daemon,
+    /// The kernel does: by NUMA balancing, pghot and demotion
+    Kernel,
+    /// Pages are moved by `memferry move` and the library
+    Move,
+}
+
+impl Use {
+    /// All of them.
+    pub const ALL: &[Self] = &[Self::Daemon, Self::Kernel, Self::Move];
+
+    /// Its name, as JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Daemon => "daemon",
+            Self::Kernel => "kernel",
+            Self::Move => "move",
+        }
+    }
 }
 
 /// Options of what shows a machine.
@@ -161,6 +213,7 @@ impl Cli {
                 args.to
             )),
             Command::Daemon(args) => args.check(),
+            Command::Doctor(args) => args.check(),
             _ => Ok(()),
         }
         .map_err(|why| wrong(&why))?;

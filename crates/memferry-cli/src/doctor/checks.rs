@@ -6,108 +6,43 @@
 use memferry_daemon::Status;
 use memferry_daemon::machine::pressure as psi;
 
-use super::description::{Finding, Severity};
+use super::cxl;
+use super::description::{Finding, Severity, finding, note, wrong};
 use super::machine::{CAP_SYS_NICE, CAP_SYS_PTRACE, Machine, nodes_text};
+use crate::cli::Use;
 
 /// A check: what it finds on a machine.
 pub type Check = fn(&Machine) -> Vec<Finding>;
 
-/// All checks by their names, which JSON has: how memory comes to tiers, what moves pages between them, who else does, rights.
-pub const CHECKS: [(&str, Check); 17] = [
-    ("cxl", cxl),
-    ("dax", dax),
-    ("offline", offline),
-    ("tiers", tiers),
-    ("demotion", demotion),
-    ("promotion", promotion),
-    ("promotion-rate", promotion_rate),
-    ("zone-reclaim", zone_reclaim),
-    ("lru-gen", lru_gen),
-    ("thp", thp),
-    ("interleave", interleave),
-    ("damon", damon),
-    ("pressure", pressure),
-    ("daemon", daemon),
-    ("userfaultfd", userfaultfd),
-    ("uffdio-move", uffdio_move),
-    ("rights", rights),
+/// What moves pages between tiers.
+const TIERING: &[Use] = &[Use::Daemon, Use::Kernel];
+
+/// All checks by their names, which JSON has, and what their findings count for: how memory comes to tiers, what moves pages
+/// between them, who else does, rights.
+pub const CHECKS: [(&str, &[Use], Check); 17] = [
+    ("cxl", Use::ALL, cxl::check),
+    ("dax", Use::ALL, dax),
+    ("offline", Use::ALL, offline),
+    ("tiers", TIERING, tiers),
+    ("demotion", &[Use::Kernel], demotion),
+    ("promotion", TIERING, promotion),
+    ("promotion-rate", &[Use::Kernel], promotion_rate),
+    ("zone-reclaim", TIERING, zone_reclaim),
+    ("lru-gen", TIERING, lru_gen),
+    ("thp", TIERING, thp),
+    ("interleave", TIERING, interleave),
+    ("damon", TIERING, damon),
+    ("pressure", &[Use::Daemon], pressure),
+    ("daemon", &[Use::Daemon], daemon),
+    ("userfaultfd", &[Use::Move], userfaultfd),
+    ("uffdio-move", &[Use::Move], uffdio_move),
+    ("rights", &[Use::Move], rights),
 ];
 
-const CXL: &str = "sys/bus/cxl/devices";
 const DAX: &str = "sys/bus/dax/devices";
 const NODES: &str = "sys/devices/system/node";
 const KDAMONDS: &str = "sys/kernel/mm/damon/admin/kdamonds";
 const INTERLEAVE: &str = "sys/kernel/mm/mempolicy/weighted_interleave";
-
-fn finding(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
-    Finding {
-        check: "",
-        severity,
-        what: what.into(),
-        why: why.into(),
-        mend: None,
-    }
-}
-
-fn wrong(what: impl Into<String>, why: impl Into<String>) -> Finding {
-    finding(Severity::Wrong, what, why)
-}
-
-fn note(what: impl Into<String>, why: impl Into<String>) -> Finding {
-    finding(Severity::Note, what, why)
-}
-
-impl Finding {
-    fn mend(self, command: impl Into<String>) -> Self {
-        Self {
-            mend: Some(command.into()),
-            ..self
-        }
-    }
-
-    /// Mended by writing a value to one of the kernel's files.
-    fn set(self, file: &str, value: &str) -> Self {
-        self.mend(format!("echo {value} > /{file}"))
-    }
-}
-
-/// Volatile CXL memory that no region maps. A region names endpoint decoders, `decoderN.M` of `endpointN`, whose `uport` is the
-/// device.
-fn cxl(machine: &Machine) -> Vec<Finding> {
-    let devices_of = |region: String| {
-        let folder = format!("{CXL}/{region}");
-        let targets = machine.entries(&folder, "target").into_iter();
-        targets.filter_map(move |target| {
-            let decoder = machine.text(&format!("{folder}/{target}"))?;
-            let port = decoder.strip_prefix("decoder")?.split('.').next()?;
-            machine.link(&format!("{CXL}/endpoint{port}/uport"))
-        })
-    };
-    let regions = machine.entries(CXL, "region").into_iter();
-    let mapped: Vec<String> = regions.flat_map(devices_of).collect();
-    let is_unmapped = |device: &String| {
-        let bytes = machine.hex(&format!("{CXL}/{device}/ram/size"));
-        bytes.is_some_and(|bytes| bytes > 0) && !mapped.contains(device)
-    };
-    // Only the root's decoders have the file: windows that the firmware made for CXL memory.
-    let has_window =
-        |decoder: &String| machine.number(&format!("{CXL}/{decoder}/cap_ram")) == Some(1);
-    let window = machine.entries(CXL, "decoder").into_iter().find(has_window);
-    let devices = machine.entries(CXL, "mem").into_iter();
-    (devices.filter(is_unmapped))
-        .map(|device| {
-            let what = format!("no region maps the CXL device {device}");
-            match &window {
-                Some(window) => wrong(what, "the kernel cannot use its memory")
-                    .mend(format!("cxl create-region -t ram -d {window} -m {device}")),
-                None => wrong(
-                    what,
-                    "its memory has no addresses: the firmware made no window for it",
-                ),
-            }
-        })
-        .collect()
-}
 
 /// Memory that no node has, because another driver than kmem has it, or none.
 fn dax(machine: &Machine) -> Vec<Finding> {
@@ -116,8 +51,14 @@ fn dax(machine: &Machine) -> Vec<Finding> {
         .filter_map(|device| {
             machine.number(&format!("{DAX}/{device}/size")).filter(|bytes| *bytes > 0)?;
             let driver = machine.link(&format!("{DAX}/{device}/driver"));
+            let node = machine.text(&format!("{DAX}/{device}/target_node"));
             let what = match driver.as_deref() {
                 Some("kmem") => return None,
+                _ if node.is_some_and(|node| node.starts_with('-')) => {
+                    let what = format!("the firmware gave {device} no node (target_node is negative)");
+                    let why = "the driver kmem takes no memory without a node: the firmware's SRAT has to name its addresses";
+                    return Some(wrong(what, why));
+                }
                 Some(other) => format!("{device} is held by {other}"),
                 None => format!("{device} has no driver"),
             };
@@ -151,15 +92,25 @@ fn offline(machine: &Machine) -> Vec<Finding> {
         .collect()
 }
 
-/// Memory without CPUs that counts as fast as that beside them, and that there is no other.
+/// Memory without CPUs that counts as fast as that beside them, and that there is no other. The daemon does not start with one tier.
 fn tiers(machine: &Machine) -> Vec<Finding> {
+    let mut found = tiers_of_any(machine);
+    if machine.purpose == Some(Use::Daemon) && machine.topology.tiers.len() == 1 {
+        found
+            .iter_mut()
+            .for_each(|of| of.severity = Severity::Wrong);
+    }
+    found
+}
+
+fn tiers_of_any(machine: &Machine) -> Vec<Finding> {
     let topology = &machine.topology;
     let of_cpus = topology.top_tiers() - 1;
     let nodes = topology.nodes_with_memory();
     let (near, far): (Vec<_>, Vec<_>) = nodes
         .filter(|node| node.tier == Some(of_cpus))
         .partition(|node| node.has_cpu);
-    if far.is_empty() && topology.tiers.len() == 1 {
+    if (near.is_empty() || far.is_empty()) && topology.tiers.len() == 1 {
         return vec![note(
             "all memory is in one tier",
             "nothing is promoted or demoted; CXL memory is a slower tier once a region and the driver kmem make a node of it",
@@ -183,7 +134,7 @@ fn tiers(machine: &Machine) -> Vec<Finding> {
     let what = format!("{nodes} without CPUs is in the top tier");
     let why = "pages are not demoted to memory of the same tier; the kernel takes memory for slow if the firmware's HMAT says \
                so, or if it is reserved for special purposes (EFI_MEMORY_SP) and comes through kmem";
-    let is_cxl = of_dax || !machine.entries(CXL, "mem").is_empty();
+    let is_cxl = of_dax || !machine.entries(cxl::DEVICES, "mem").is_empty();
     vec![if is_cxl {
         wrong(what, why)
     } else {
@@ -206,20 +157,34 @@ fn demotion(machine: &Machine) -> Vec<Finding> {
 
 fn promotion(machine: &Machine) -> Vec<Finding> {
     let pghot = machine.number("proc/sys/vm/pghot_enabled_sources");
-    let Some(slow) = machine.slow_nodes().filter(|_| pghot.unwrap_or(0) == 0) else {
+    let Some(slow) = machine.slow_nodes() else {
         return Vec::new();
     };
     let file = "proc/sys/kernel/numa_balancing";
     let mode = machine.topology.kernel_interface.numa_balancing;
-    if let Some(Status { pid, .. }) = running_daemon(machine).filter(promotes) {
-        let is_on = mode.is_some_and(|mode| mode.tiering || mode.placement);
+    let is_on = mode.is_some_and(|mode| mode.tiering || mode.placement);
+    if let Some(start) = &machine.start {
+        let what = "kernel.numa_balancing is on";
+        let why = format!(
+            "it moves pages of {slow} up as well, whatever the daemon's groups are due: switch it off"
+        );
+        let beside = wrong(what, why).set(file, "0").only(Use::Daemon);
+        let is_beside = is_on && start.source_name(machine).as_deref() != Some("numa-balancing");
+        return is_beside.then_some(beside).into_iter().collect();
+    }
+    if pghot.unwrap_or(0) != 0 {
+        return Vec::new();
+    }
+    let acting = running_daemon(machine).filter(promotes);
+    if let Some(Status { pid, .. }) = acting.filter(|_| machine.purpose.is_none()) {
         let beside = note(
             "kernel.numa_balancing is on",
             format!(
                 "it moves pages of {slow} up beside memferry daemon (pid {pid}), whatever its groups are due"
             ),
         );
-        return is_on.then(|| beside.set(file, "0")).into_iter().collect();
+        let beside = beside.set(file, "0").only(Use::Daemon);
+        return is_on.then_some(beside).into_iter().collect();
     }
     let found = match mode {
         Some(mode) if mode.tiering => return Vec::new(),
@@ -244,7 +209,7 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
             format!("pages of {slow} that became hot stay there"),
         ),
     };
-    vec![found]
+    vec![found.only(Use::Kernel)]
 }
 
 fn promotion_rate(machine: &Machine) -> Vec<Finding> {
@@ -417,10 +382,13 @@ fn damon(machine: &Machine) -> Vec<Finding> {
         && machine.number(&count).is_none()
         && !is_hidden
     {
-        found.push(note(
-            "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)",
-            "memferry daemon finds hot pages by it, else by what perf samples",
-        ));
+        found.push(
+            note(
+                "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)",
+                "memferry daemon finds hot pages by it, else by what perf samples",
+            )
+            .only(Use::Daemon),
+        );
     }
     if is_hidden {
         found.push(
@@ -450,7 +418,7 @@ fn pressure(machine: &Machine) -> Vec<Finding> {
 }
 
 /// The status of a daemon that runs: a killed one leaves its file.
-fn running_daemon(machine: &Machine) -> Option<Status> {
+pub fn running_daemon(machine: &Machine) -> Option<Status> {
     let status = Status::read(&machine.root).ok()?;
     status.is_of_a_process(&machine.root).then_some(status)
 }

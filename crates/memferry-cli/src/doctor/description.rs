@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::checks::CHECKS;
 use super::machine::Machine;
+use super::start;
+use crate::cli::Use;
 use crate::file::Content;
 
 /// All findings.
@@ -14,9 +16,14 @@ use crate::file::Content;
 pub struct Description {
     /// The release.
     pub kernel: String,
-    /// The names of all checks, in the order of the findings.
+    /// What the machine is to do, as `--for` says; null if it is judged for all.
+    #[serde(rename = "for")]
+    pub purpose: Option<Use>,
+    /// The names of the checks, in the order of the findings.
     pub checks: Vec<&'static str>,
     pub findings: Vec<Finding>,
+    /// Whether the daemon can start here; null unless the machine is for it.
+    pub verdict: Option<String>,
 }
 
 /// What one check found.
@@ -24,6 +31,9 @@ pub struct Description {
 pub struct Finding {
     pub check: &'static str,
     pub severity: Severity,
+    /// What it counts for.
+    #[serde(rename = "for")]
+    pub purposes: Vec<Use>,
     pub what: String,
     /// Why it matters.
     pub why: String,
@@ -51,25 +61,77 @@ impl Severity {
     }
 }
 
+/// Something found, which no command mends yet.
+pub fn finding(severity: Severity, what: impl Into<String>, why: impl Into<String>) -> Finding {
+    Finding {
+        check: "",
+        severity,
+        purposes: Vec::new(),
+        what: what.into(),
+        why: why.into(),
+        mend: None,
+    }
+}
+
+pub fn wrong(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    finding(Severity::Wrong, what, why)
+}
+
+pub fn note(what: impl Into<String>, why: impl Into<String>) -> Finding {
+    finding(Severity::Note, what, why)
+}
+
+impl Finding {
+    /// Mended by a command for root's shell.
+    pub fn mend(self, command: impl Into<String>) -> Self {
+        Self {
+            mend: Some(command.into()),
+            ..self
+        }
+    }
+
+    /// It counts for this alone.
+    pub fn only(self, purpose: Use) -> Self {
+        Self {
+            purposes: vec![purpose],
+            ..self
+        }
+    }
+
+    /// Mended by writing a value to one of the kernel's files.
+    pub fn set(self, file: &str, value: &str) -> Self {
+        self.mend(format!("echo {value} > /{file}"))
+    }
+}
+
 impl Content for Description {
     const SCHEMA: &'static str = "memferry-doctor/1";
 }
 
 impl Description {
-    /// Runs all checks.
+    /// Runs the checks of what the machine is to do.
     pub fn new(machine: &Machine) -> Self {
+        let is_wanted = |purposes: &[Use]| machine.purpose.is_none_or(|of| purposes.contains(&of));
+        let more = machine.start.iter().flat_map(|_| start::CHECKS);
+        let all = CHECKS.into_iter().chain(more);
+        let checks = Vec::from_iter(all.filter(|(_, purposes, _)| is_wanted(purposes)));
+        let found = checks.iter().flat_map(|(name, purposes, check)| {
+            let named = |found: Finding| Finding {
+                check: name,
+                purposes: match found.purposes.is_empty() {
+                    true => purposes.to_vec(),
+                    false => found.purposes,
+                },
+                ..found
+            };
+            check(machine).into_iter().map(named)
+        });
         Self {
             kernel: machine.topology.kernel_interface.release.clone(),
-            checks: CHECKS.map(|(name, _)| name).into(),
-            findings: (CHECKS.into_iter())
-                .flat_map(|(name, check)| {
-                    let named = move |found: Finding| Finding {
-                        check: name,
-                        ..found
-                    };
-                    check(machine).into_iter().map(named)
-                })
-                .collect(),
+            purpose: machine.purpose,
+            findings: found.filter(|of| is_wanted(&of.purposes)).collect(),
+            checks: checks.iter().map(|(name, ..)| *name).collect(),
+            verdict: (machine.start.as_ref()).map(|start| start.verdict(machine)),
         }
     }
 

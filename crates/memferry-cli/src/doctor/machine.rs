@@ -10,25 +10,37 @@ use memferry_linux::topology::Topology;
 use memferry_linux::topology::parse::format_id_list;
 use rustix::fs::Access;
 
+use super::start::Start;
+use crate::cli::Use;
 use crate::failure::Failure;
 use crate::topology;
 
 /// Bits of `CapEff` (include/uapi/linux/capability.h).
+pub const CAP_DAC_OVERRIDE: u32 = 1;
+pub const CAP_DAC_READ_SEARCH: u32 = 2;
 pub const CAP_SYS_PTRACE: u32 = 19;
+pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_SYS_NICE: u32 = 23;
+pub const CAP_PERFMON: u32 = 38;
 
 /// A machine that is checked.
 pub struct Machine {
     pub root: PathBuf,
     pub topology: Topology,
+    /// What it is to do; `None` if it is judged for all.
+    pub purpose: Option<Use>,
+    /// What a daemon starts with, where the machine is for it.
+    pub start: Option<Start>,
 }
 
 impl Machine {
-    /// Reads the machine whose `sys`, `proc` and `dev` lie in `root`.
-    pub fn read(root: &Path) -> Result<Self, Failure> {
+    /// Reads the machine whose `sys`, `proc` and `dev` lie in `root`, and for the daemon its configuration.
+    pub fn read(root: &Path, purpose: Option<Use>, config: Option<&Path>) -> Result<Self, Failure> {
         Ok(Self {
             root: root.to_owned(),
             topology: topology::read_from(root)?,
+            purpose,
+            start: (purpose == Some(Use::Daemon)).then(|| Start::read(root, config)),
         })
     }
 
@@ -77,6 +89,12 @@ impl Machine {
     pub fn link(&self, file: &str) -> Option<String> {
         let target = fs::read_link(self.root.join(file)).ok()?;
         Some(target.file_name()?.to_str()?.to_owned())
+    }
+
+    /// Whether a device of sysfs is below another, whose folder has this name; `file` may be a link to it.
+    pub fn is_below(&self, file: &str, folder: &str) -> bool {
+        let path = fs::canonicalize(self.root.join(file)).unwrap_or_default();
+        path.iter().any(|part| part == folder)
     }
 
     /// Whether this process has a capability; a /proc that does not say denies none.

@@ -23,16 +23,16 @@ pub(super) struct Kernel {
 }
 
 /// Why pghot cannot be had; `None` if it can.
-pub(super) fn pghot_absence(machine: &Machine, knobs: &Knobs) -> Option<String> {
-    match knobs.read(PGHOT) {
+pub(super) fn pghot_absence(machine: &Machine) -> Option<String> {
+    match machine.text(PGHOT) {
         None => Some("this kernel has no pghot".to_owned()),
         Some(_) => no_slow_memory(machine),
     }
 }
 
 /// The same of NUMA balancing.
-pub(super) fn balancing_absence(machine: &Machine, knobs: &Knobs) -> Option<String> {
-    match knobs.read(BALANCING) {
+pub(super) fn balancing_absence(machine: &Machine) -> Option<String> {
+    match machine.text(BALANCING) {
         None => Some("this kernel has no NUMA balancing (CONFIG_NUMA_BALANCING)".to_owned()),
         Some(_) => no_slow_memory(machine),
     }

@@ -102,6 +102,35 @@ impl Source for Absent {
     }
 }
 
+/// A source that can be had, and of which nothing is set yet.
+enum Available {
+    Pghot,
+    Damon,
+    Perf(Box<perf::Perf>),
+    Balancing,
+    /// DAMON is somebody else's yet.
+    None,
+}
+
+/// The name of the source that a daemon would take, and why. Nothing is set, and what perf opens for it is closed again.
+///
+/// # Errors
+/// The wanted one cannot be had.
+pub fn available(
+    config: &Config,
+    machine: &Machine,
+) -> Result<(&'static str, String), DaemonError> {
+    let (found, why) = find(config, machine)?;
+    let name = match found {
+        Available::Pghot => "pghot",
+        Available::Damon => "damon",
+        Available::Perf(_) => "perf",
+        Available::Balancing => "numa-balancing",
+        Available::None => Absent.name(),
+    };
+    Ok((name, why))
+}
+
 /// Takes the source that is wanted, or the best that is there: where groups divide the tier, one with which the daemon moves. NUMA
 /// balancing is taken if it is wanted alone: it moves pages of the whole host, whatever the groups are.
 /// Returns it and why it is the one. Nothing is set where `act` is false, but DAMON, which has no other way to watch.
@@ -114,10 +143,14 @@ pub fn choose(
     knobs: &mut Knobs,
     act: bool,
 ) -> Result<(Box<dyn Source>, String), DaemonError> {
-    let (source, mut why) = take(config, machine, knobs, act)?;
-    if config.divides() && source.kernel_moves() {
-        why.push_str("; the kernel moves, so protections and weights have no effect");
-    }
+    let (found, mut why) = find(config, machine)?;
+    let source: Box<dyn Source> = match found {
+        Available::Pghot => Box::new(kernel::Kernel::pghot(knobs, act)?),
+        Available::Damon => Box::new(damon::Damon::new(knobs)?),
+        Available::Perf(source) => source,
+        Available::Balancing => Box::new(kernel::Kernel::balancing(knobs, act)?),
+        Available::None => Box::new(Absent),
+    };
     for (setting, name) in [(BALANCING, "NUMA balancing"), (PGHOT, "pghot")] {
         let is_on = knobs.read(setting).is_some_and(|mode| mode != "0");
         if act && is_on && !source.kernel_moves() {
@@ -129,12 +162,15 @@ pub fn choose(
     Ok((source, why))
 }
 
-fn take(
-    config: &Config,
-    machine: &Machine,
-    knobs: &mut Knobs,
-    act: bool,
-) -> Result<(Box<dyn Source>, String), DaemonError> {
+fn find(config: &Config, machine: &Machine) -> Result<(Available, String), DaemonError> {
+    let (found, mut why) = find_any(config, machine)?;
+    if config.divides() && matches!(found, Available::Pghot | Available::Balancing) {
+        why.push_str("; the kernel moves, so protections and weights have no effect");
+    }
+    Ok((found, why))
+}
+
+fn find_any(config: &Config, machine: &Machine) -> Result<(Available, String), DaemonError> {
     let choice = config.source;
     let is_auto = choice == SourceChoice::Auto;
     let wants = |of| is_auto || choice == of;
@@ -142,14 +178,11 @@ fn take(
     let no = |source_name, why| DaemonError::NoSource { source_name, why };
     // Why those before it cannot be had.
     let mut others = Vec::new();
-    let pghot = |knobs: &mut Knobs, why: String| {
-        let source: Box<dyn Source> = Box::new(kernel::Kernel::pghot(knobs, act)?);
-        Ok((source, why))
-    };
-    let pghot_absence = kernel::pghot_absence(machine, knobs);
+    let pghot_absence = kernel::pghot_absence(machine);
     match &pghot_absence {
         None if choice == SourceChoice::Pghot || is_auto && !config.divides() => {
-            return pghot(knobs, reason("this kernel tracks hot pages itself"));
+            let why = reason("this kernel tracks hot pages itself");
+            return Ok((Available::Pghot, why));
         }
         Some(why) if choice == SourceChoice::Pghot => return Err(no("pghot", why.clone())),
         // Few kernels have it: no reason to name.
@@ -157,10 +190,7 @@ fn take(
     }
     if wants(SourceChoice::Damon) {
         match damon::absence(&machine.root) {
-            None => {
-                let source = damon::Damon::new(knobs)?;
-                return Ok((Box::new(source), reason("DAMON is there and free")));
-            }
+            None => return Ok((Available::Damon, reason("DAMON is there and free"))),
             Some(why) if is_auto => others.push(why),
             Some(why) if damon::is_taken(&machine.root) => return Ok(absent(&why)),
             Some(why) => return Err(no("damon", why)),
@@ -169,19 +199,19 @@ fn take(
     if choice == SourceChoice::Perf {
         let source = perf::Perf::new(&machine.root).map_err(|why| no("perf", why))?;
         let why = source.what().to_owned();
-        return Ok((Box::new(source), why));
+        return Ok((Available::Perf(Box::new(source)), why));
     }
     if let Some(sampled) = perf::hardware(&machine.root).filter(|_| is_auto) {
         match perf::Perf::open(&machine.root, sampled) {
             Ok(source) => {
                 others.push(source.what().to_owned());
-                return Ok((Box::new(source), others.join("; ")));
+                return Ok((Available::Perf(Box::new(source)), others.join("; ")));
             }
             Err(why) => others.push(format!("perf: {why}")),
         }
     }
     if is_auto && pghot_absence.is_none() {
-        return pghot(knobs, others.join("; "));
+        return Ok((Available::Pghot, others.join("; ")));
     }
     if is_auto {
         let why = others.join("; ");
@@ -190,18 +220,15 @@ fn take(
         }
         return Err(no("auto", why));
     }
-    if let Some(why) = kernel::balancing_absence(machine, knobs) {
+    if let Some(why) = kernel::balancing_absence(machine) {
         return Err(no("numa-balancing", why));
     }
-    let source = kernel::Kernel::balancing(knobs, act)?;
-    Ok((Box::new(source), reason("")))
+    Ok((Available::Balancing, reason("")))
 }
 
-fn absent(why: &str) -> (Box<dyn Source>, String) {
-    (
-        Box::new(Absent),
-        format!("nothing moves until DAMON is free: {why}"),
-    )
+fn absent(why: &str) -> (Available, String) {
+    let why = format!("nothing moves until DAMON is free: {why}");
+    (Available::None, why)
 }
 
 #[cfg(test)]

@@ -11,6 +11,8 @@
 //! target_id: 0
 //! 563ebaa00000-563ebc99e000 (  31.617 MiB)           1     4
 //! ```
+//! Lines of other names before a `monitoring_start` tell of the whole record and are passed over.
+//!
 //! DAMON checks one page of a region for all of them. So each page of it gets as many reads as the region has
 //! accesses, at the time of the line or of the snapshot's start; regions without any give no event.
 
@@ -66,9 +68,13 @@ enum Said {
         end: u64,
         accesses: u32,
     },
+    /// The time from which those of the following snapshots count: their record begins.
+    Base,
     Start(u64),
     Target(u64),
     Nothing,
+    /// A line `NAME: VALUE` of no known name.
+    Other,
 }
 
 impl<R: BufRead> Damon<R> {
@@ -92,6 +98,9 @@ impl<R: BufRead> Damon<R> {
                 .ok_or_else(|| self.lines.unexpected("record of DAMON", FORMS))?;
             match said {
                 Said::Nothing => {}
+                Said::Other if self.snapshot.is_none() => {}
+                Said::Other => return Err(self.lines.unexpected("record of DAMON", FORMS)),
+                Said::Base => self.snapshot = None,
                 Said::Start(time) => self.snapshot = Some(time),
                 Said::Target(target) => self.target = Some(target),
                 Said::Region {
@@ -161,8 +170,13 @@ fn said(line: &str) -> Option<Said> {
             "monitoring_start" => return duration(value).map(Said::Start),
             // Physical memory is a target without a name.
             "target_id" => return Some(Said::Target(digits(value.trim()).unwrap_or(0))),
-            "base_time_absolute" | "monitoring_end" | "monitoring_duration" | "nr_regions" => {
-                return Some(Said::Nothing);
+            "base_time_absolute" => return Some(Said::Base),
+            "monitoring_end" | "monitoring_duration" | "nr_regions" => return Some(Said::Nothing),
+            _ if name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || b"_ ".contains(&byte)) =>
+            {
+                return Some(Said::Other);
             }
             _ => {}
         }
@@ -344,6 +358,26 @@ nr_regions: 1
                 accesses: 5
             }
         );
+    }
+
+    /// damo 2.9.9 names the source of its data there.
+    #[test]
+    fn other_lines_of_a_records_head_are_passed_over() {
+        let (base, source) = (
+            "base_time_absolute: 8 m 59.809 s\n",
+            "data source: unknown\n",
+        );
+        for head in [
+            format!("{base}{source}"),
+            format!("{source}{base}"),
+            format!("{base}kdamond_name: a, b: c\n"),
+        ] {
+            let text = RAW.replacen(base, &head, 1);
+            assert_eq!(all(&text, None).expect("read").len(), 4, "{head}");
+        }
+        // A record that follows has such a head, too.
+        let two = format!("{RAW}\n{base}{source}\nmonitoring_start: 1 s\n1000-2000 ( 4 KiB) 1 0\n");
+        assert_eq!(all(&two, None).expect("read").len(), 5);
     }
 
     #[test]
