@@ -505,7 +505,8 @@ impl Daemon {
                     }
                     Vec::new()
                 });
-            self.tiering.place(memory, group, &places);
+            let near = self.hands.near(&self.machine, memory);
+            self.tiering.place(memory, group, &near, &places);
             let took = began.elapsed();
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
             let due = began + took + wait;
@@ -553,7 +554,7 @@ impl Daemon {
         };
         let moves = self.tiering.decide(&claims, &room);
         tracing::debug!(
-            free = room.free,
+            free = room.free.values().sum::<u64>(),
             budget = room.budget,
             chosen = moves.len(),
             "round"

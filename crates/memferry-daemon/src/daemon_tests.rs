@@ -9,7 +9,7 @@ use super::*;
 use crate::history::Record;
 use crate::knobs::{BALANCING, BALANCING_RATE, DEMOTION};
 use crate::machine::tests::{put, tree};
-use crate::tiering::{CHUNK, Placed};
+use crate::tiering::{CHUNK, Near, Placed};
 use memferry_linux::invented::changes;
 
 /// Each process has 32 chunks; those of process 20 lie in the top tier.
@@ -31,6 +31,11 @@ fn process(memory: Memory) -> ProcessId {
 impl Hands for Fake {
     fn share(&mut self, _: &Rc<[SharedMemory]>) {}
 
+    fn near(&mut self, _: &Machine, _: Memory) -> Vec<Near> {
+        let distance = 10;
+        vec![Near { node: 0, distance }]
+    }
+
     fn look(&mut self, _: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {
         let process = process(memory);
         let mut places = self.0.lock().unwrap();
@@ -40,6 +45,7 @@ impl Hands for Fake {
                 number,
                 resident: CHUNK as u64,
                 top: CHUNK as u64 * u64::from(*place.or_insert(process.pid == 20)),
+                node: 0,
             }
         };
         Ok((0..CHUNKS).map(place).collect())
@@ -199,6 +205,7 @@ fn what_stayed_is_told_by_group_and_reason() {
         memory: daemon.members[0].process.into(),
         number,
         way: Way::Down,
+        node: 0,
         bytes: CHUNK as u64,
     };
     let moves = [0, BUSY, DENIED].map(of);

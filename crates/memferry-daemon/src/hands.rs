@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::members;
 use crate::owner::{self, Owner};
 use crate::shared::{Mapper, Mapping, SharedMemory};
-use crate::tiering::{CHUNK, Memory, Move, Object, Placed, ProcessId, Way};
+use crate::tiering::{CHUNK, Memory, Move, Near, Object, Placed, ProcessId, Way};
 
 /// Mappings and locked bytes of an owner are compared after that.
 const OWNER_AGE: Duration = Duration::from_secs(5);
@@ -46,6 +46,8 @@ pub struct Carried {
 
 /// The cpuset of the process allows no node of that tier.
 const CPUSET: &str = "cpuset";
+/// No node of the lower tiers has room.
+const FULL: &str = "ENOMEM";
 /// Since it was looked at the chunk was unmapped, locked or given a policy.
 const UNMOVABLE: &str = "unmovable";
 /// An error that has no errno.
@@ -92,6 +94,9 @@ pub trait Hands {
     /// # Errors
     /// The process has ended, or may not be looked at.
     fn look(&mut self, machine: &Machine, memory: Memory) -> io::Result<Vec<Placed>>;
+
+    /// Where it may go up, the nearest node first; nowhere if nothing is known of it.
+    fn near(&mut self, machine: &Machine, memory: Memory) -> Vec<Near>;
 
     /// Moves a chunk.
     ///
@@ -276,7 +281,7 @@ impl Kernel {
             let place = Placed {
                 number,
                 resident: (bytes * own / sampled.len().max(1)) as u64,
-                top: 0,
+                ..Placed::default()
             };
             places.push((place, own));
         }
@@ -286,11 +291,12 @@ impl Kernel {
             let known: Vec<i32> = (nodes.by_ref().take(own))
                 .filter(|node| *node >= 0)
                 .collect();
-            let top = known.iter().filter(|node| is_top(machine, **node)).count() as u64;
+            let (count, node) = top_of(machine, known.iter().copied());
             let resident = if known.is_empty() { 0 } else { place.resident };
             Placed {
                 resident,
-                top: resident * top / known.len().max(1) as u64,
+                top: resident * count / known.len().max(1) as u64,
+                node,
                 ..place
             }
         };
@@ -348,12 +354,12 @@ impl Kernel {
             }
         }
         let place = |(number, found): (&usize, &[Option<i32>])| {
-            let known = || found.iter().flatten();
-            let bytes = |count: usize| (count * step) as u64;
+            let (count, node) = top_of(machine, found.iter().flatten().copied());
             Placed {
                 number: *number,
-                resident: bytes(known().count()),
-                top: bytes(known().filter(|node| is_top(machine, **node)).count()),
+                resident: (found.iter().flatten().count() * step) as u64,
+                top: count * step as u64,
+                node,
             }
         };
         numbers
@@ -364,16 +370,25 @@ impl Kernel {
     }
 }
 
-fn is_top(machine: &Machine, node: i32) -> bool {
-    u32::try_from(node).is_ok_and(|node| machine.top.contains(&node))
+/// How many pages of some nodes are in the top tier, and the node there that has the most of them.
+fn top_of(machine: &Machine, nodes: impl Iterator<Item = i32>) -> (u64, u32) {
+    let mut counts = BTreeMap::<u32, u64>::new();
+    let top = nodes.filter_map(|node| {
+        u32::try_from(node)
+            .ok()
+            .filter(|of| machine.top.contains(of))
+    });
+    top.for_each(|node| *counts.entry(node).or_default() += 1);
+    let most = counts.iter().max_by_key(|(_, count)| **count);
+    (counts.values().sum(), most.map_or(0, |(node, _)| *node))
 }
 
-/// Moves what of some ranges of a process lies on the nodes of one tier to a node.
+/// Moves what of some ranges of a process lies on nodes, each with the node where that is to go.
 fn carry_ranges(
     root: &Path,
     process: ProcessId,
     ranges: &[Range<usize>],
-    (from, to): (&[u32], u32),
+    ways: &[(u32, u32)],
     shared: bool,
     cancel: &AtomicBool,
 ) -> Result<Carried, MoveError> {
@@ -384,9 +399,9 @@ fn carry_ranges(
     }
     let survey = of.survey_of(ranges)?;
     let mut carried = Carried::default();
-    for node in from {
-        let mut options = ProcessMove::new(to);
-        options.from = Some(*node);
+    for (from, to) in ways {
+        let mut options = ProcessMove::new(*to);
+        options.from = Some(*from);
         options.shared = shared;
         let done = of.move_pages(&survey, &options, &Progress::default(), cancel)?;
         carried.moved += done.moved.bytes;
@@ -413,6 +428,23 @@ impl Hands for Kernel {
         self.shared = Rc::clone(shared);
     }
 
+    fn near(&mut self, machine: &Machine, memory: Memory) -> Vec<Near> {
+        let cpus = |process: ProcessId| owner::cpus(&machine.root, process.pid).unwrap_or_default();
+        let (nodes, cpus) = match memory {
+            Memory::Process(process) => {
+                let owner = self.owner(&machine.root, process);
+                (owner.map(|of| of.nodes.clone()).ok(), cpus(process))
+            }
+            Memory::Shared(object) => {
+                let shared = self.shared(object);
+                let mappers = shared.iter().flat_map(|of| of.mappers.iter().take(MAPPERS));
+                let cpus = mappers.flat_map(|of| cpus(of.process)).collect();
+                (shared.as_ref().map(|of| of.nodes.clone()), cpus)
+            }
+        };
+        machine.near(&nodes.unwrap_or_default(), &cpus)
+    }
+
     fn look(&mut self, machine: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {
         match memory {
             Memory::Process(process) => self.look_at_process(machine, process),
@@ -431,9 +463,23 @@ impl Hands for Kernel {
     ) -> Result<Carried, MoveError> {
         let root = &machine.root;
         let chunk = of.number * CHUNK..(of.number + 1) * CHUNK;
-        let (from, to) = match of.way {
-            Way::Up => (&machine.lower, &machine.top),
-            Way::Down => (&machine.top, &machine.lower),
+        // Each node of the other tier, and where its pages go.
+        let ways = |allowed: &[u32]| -> Result<Vec<(u32, u32)>, Carried> {
+            let ways: Vec<(u32, u32)> = match of.way {
+                Way::Up => machine.lower.iter().map(|from| (*from, of.node)).collect(),
+                Way::Down => (machine.top.iter())
+                    .filter_map(|from| Some((*from, machine.below(*from, allowed)?)))
+                    .collect(),
+            };
+            let is_allowed = match of.way {
+                Way::Up => allowed.contains(&of.node),
+                Way::Down => machine.lower.iter().any(|node| allowed.contains(node)),
+            };
+            match (is_allowed, ways.is_empty()) {
+                (false, _) => Err(Carried::stayed(CPUSET, of.bytes)),
+                (true, true) => Err(Carried::stayed(FULL, of.bytes)),
+                (true, false) => Ok(ways),
+            }
         };
         match of.memory {
             Memory::Process(process) => {
@@ -442,24 +488,24 @@ impl Hands for Kernel {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 }
                 let owner = self.owner(root, process).map_err(|_| gone(process))?;
-                let allowed = owner.nodes.clone();
-                let Some(to) = machine.emptiest(to, &allowed) else {
-                    return Ok(Carried::stayed(CPUSET, of.bytes));
-                };
-                carry_ranges(root, process, &ranges, (from, to), false, cancel)
+                match ways(&owner.nodes) {
+                    Ok(ways) => carry_ranges(root, process, &ranges, &ways, false, cancel),
+                    Err(stayed) => Ok(stayed),
+                }
             }
             Memory::Shared(object) => {
                 let Some(shared) = self.shared(object) else {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 };
-                let Some(to) = machine.emptiest(to, &shared.nodes) else {
-                    return Ok(Carried::stayed(CPUSET, of.bytes));
+                let ways = match ways(&shared.nodes) {
+                    Ok(ways) => ways,
+                    Err(stayed) => return Ok(stayed),
                 };
                 let mut all = Carried::default();
                 for (process, mappings) in self.lenders(root, &shared) {
                     let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
                     let ranges: Vec<Range<usize>> = addresses.collect();
-                    match carry_ranges(root, process, &ranges, (from, to), true, cancel) {
+                    match carry_ranges(root, process, &ranges, &ways, true, cancel) {
                         Ok(carried) => {
                             all.moved += carried.moved;
                             // Each process meets what stayed with the ones before it.
@@ -595,6 +641,7 @@ mod tests {
                 memory: ProcessId { pid, start }.into(),
                 number,
                 way: Way::Down,
+                node: 0,
                 bytes,
             };
             hands.carry(&machine, &of, &AtomicBool::new(false)).unwrap()
@@ -612,12 +659,14 @@ mod tests {
         assert_eq!(reason(&MoveError::OtherProcess), ERROR);
     }
 
-    /// Bytes of four chunks from a number on.
-    fn resident(machine: &Machine, hands: &mut Kernel, memory: Memory, from: usize) -> u64 {
+    fn resident(
+        machine: &Machine,
+        hands: &mut Kernel,
+        memory: Memory,
+        numbers: Range<usize>,
+    ) -> u64 {
         let places = hands.look(machine, memory).unwrap();
-        let within = places
-            .iter()
-            .filter(|of| (from..from + 4).contains(&of.number));
+        let within = places.iter().filter(|of| numbers.contains(&of.number));
         within.map(|of| of.resident).sum()
     }
 
@@ -669,16 +718,20 @@ mod tests {
         let pool = found.iter().find(|of| of.object.inode == inode).unwrap();
         let (object, process) = (pool.object, pool.mappers[0].process);
         let (machine, mut hands) = (Machine::read(root.path()).unwrap(), Kernel::default());
-        let own = pool.mappers[0].mappings[0].range.start / CHUNK;
+        let range = &pool.mappers[0].mappings[0].range;
+        let own = range.start.div_ceil(CHUNK)..range.end / CHUNK;
         assert!(
-            resident(&machine, &mut hands, process.into(), own) > 0,
+            resident(&machine, &mut hands, process.into(), own.clone()) > 0,
             "as long as nobody says that it is shared"
         );
-        assert_eq!(resident(&machine, &mut hands, Memory::Shared(object), 0), 0);
-        hands.share(&Rc::from(found));
-        assert_eq!(resident(&machine, &mut hands, process.into(), own + 1), 0);
         assert_eq!(
-            resident(&machine, &mut hands, Memory::Shared(object), 0),
+            resident(&machine, &mut hands, Memory::Shared(object), 0..4),
+            0
+        );
+        hands.share(&Rc::from(found));
+        assert_eq!(resident(&machine, &mut hands, process.into(), own), 0);
+        assert_eq!(
+            resident(&machine, &mut hands, Memory::Shared(object), 0..4),
             4 * CHUNK as u64
         );
         // SAFETY: the child of above.

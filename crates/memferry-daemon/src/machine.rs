@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine's tiers, what is free of them, and how much programs wait. Files below a root folder; nothing is written.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::fs;
@@ -11,6 +12,7 @@ use memferry_linux::topology::{Tier, Topology};
 use memferry_linux::zones::below_watermarks;
 
 use crate::error::DaemonError;
+use crate::tiering::{CHUNK, Near};
 
 /// One part of so many of a top node stays free, and no less than the kernel's high watermarks, which are more than that on a small
 /// one: below them moves fail, and kswapd takes what programs use.
@@ -55,6 +57,10 @@ pub struct Machine {
     pub sizes: BTreeMap<u32, u64>,
     /// Free bytes of each top node that are not to be used.
     kept: BTreeMap<u32, u64>,
+    /// CPUs of each node that has some.
+    cpus: BTreeMap<u32, Vec<u32>>,
+    /// Linux's distances, from a node to another.
+    distances: BTreeMap<(u32, u32), u32>,
     /// What the kernel said of nodes and tiers.
     mark: Vec<Option<String>>,
 }
@@ -103,6 +109,17 @@ impl Machine {
             lower,
             kernel_promotes,
             kept: BTreeMap::new(),
+            cpus: (topology.nodes.iter())
+                .filter(|node| node.has_cpu)
+                .map(|node| (node.id, node.cpus.clone()))
+                .collect(),
+            distances: (topology.nodes.iter())
+                .flat_map(|node| {
+                    node.distances
+                        .iter()
+                        .map(|to| ((node.id, to.node), to.distance))
+                })
+                .collect(),
             mark,
         };
         machine.look_at_watermarks();
@@ -162,17 +179,51 @@ impl Machine {
         self.kept = self.top.iter().map(kept).collect();
     }
 
-    /// Bytes of the top tier that may be filled.
-    pub fn room(&self) -> u64 {
+    /// Bytes of each node of the top tier that may be filled.
+    pub fn room(&self) -> BTreeMap<u32, u64> {
         let kept = |node: &u32| self.kept.get(node).copied().unwrap_or(0);
-        let room = |node: &u32| self.free(*node).saturating_sub(kept(node));
-        self.top.iter().map(room).sum()
+        let room = |node: &u32| (*node, self.free(*node).saturating_sub(kept(node)));
+        self.top.iter().map(room).collect()
     }
 
-    /// Of some nodes the one with the most free memory that a process may use.
-    pub fn emptiest(&self, nodes: &[u32], allowed: &[u32]) -> Option<u32> {
-        let nodes = nodes.iter().copied().filter(|node| allowed.contains(node));
-        nodes.max_by_key(|node| self.free(*node))
+    fn distance(&self, from: u32, to: u32) -> u32 {
+        self.distances.get(&(from, to)).copied().unwrap_or(u32::MAX)
+    }
+
+    /// The nodes of the top tier that some processes may use, the nearest to their CPUs first.
+    pub fn near(&self, allowed: &[u32], cpus: &[u32]) -> Vec<Near> {
+        let has_one = |of: &&Vec<u32>| of.iter().any(|cpu| cpus.contains(cpu));
+        let sockets: Vec<u32> = (self.cpus.iter())
+            .filter(|(_, of)| has_one(of))
+            .map(|(node, _)| *node)
+            .collect();
+        let near = |node: &u32| Near {
+            node: *node,
+            distance: sockets
+                .iter()
+                .map(|from| self.distance(*from, *node))
+                .min()
+                .unwrap_or(u32::MAX),
+        };
+        let nodes = self.top.iter().filter(|node| allowed.contains(node));
+        let mut nodes: Vec<Near> = nodes.map(near).collect();
+        nodes.sort_by_key(|of| (of.distance, of.node));
+        nodes
+    }
+
+    /// The node of the lower tiers that is nearest to a node and that processes may use: of those with room for a chunk, and of equals
+    /// the emptiest.
+    pub fn below(&self, from: u32, allowed: &[u32]) -> Option<u32> {
+        let nodes = self
+            .lower
+            .iter()
+            .copied()
+            .filter(|node| allowed.contains(node));
+        let free = nodes.map(|node| (self.distance(from, node), self.free(node), node));
+        let with_room = free.filter(|(_, free, _)| *free >= CHUNK as u64);
+        with_room
+            .min_by_key(|(distance, free, _)| (*distance, Reverse(*free)))
+            .map(|(.., node)| node)
     }
 
     /// Percent of the last ten seconds in which somebody waited for a resource; see [`pressure`].
@@ -237,6 +288,50 @@ pub(crate) mod tests {
         assert_eq!(tiers_now(), (vec![1, 0], vec![2], true));
     }
 
+    /// Each of two sockets has DRAM, nodes 0 and 1, and slow memory, nodes 2 and 3.
+    #[test]
+    fn memory_goes_up_and_down_within_its_socket_where_that_is_allowed() {
+        let root = tree();
+        let sockets = "sys/devices/system/cpu/online = 0-3
+             NODES/online = 0-3
+             NODES/has_memory = 0-3
+             NODES/has_cpu = 0-1
+             NODES/node0/cpulist = 0-1
+             NODES/node1/cpulist = 2-3
+             NODES/node2/cpulist =
+             NODES/node3/cpulist =
+             NODES/node0/distance = 10 21 14 24
+             NODES/node1/distance = 21 10 24 14
+             NODES/node2/distance = 14 24 10 31
+             NODES/node3/distance = 24 14 31 10
+             NODES/node1/meminfo = Node 1 MemTotal: 1048576 kB;Node 1 MemFree: 524288 kB
+             NODES/node2/meminfo = Node 2 MemTotal: 524288 kB;Node 2 MemFree: 262144 kB
+             NODES/node3/meminfo = Node 3 MemTotal: 524288 kB;Node 3 MemFree: 262144 kB
+             TIERS/memory_tier4/nodelist = 0-1
+             TIERS/memory_tier22/nodelist = 2-3";
+        changes(root.path(), sockets);
+        let machine = Machine::read(root.path()).unwrap();
+        let near = |allowed: &[u32], cpus: &[u32]| -> Vec<(u32, u32)> {
+            let near = machine.near(allowed, cpus);
+            near.iter().map(|of| (of.node, of.distance)).collect()
+        };
+        assert_eq!(near(&[0, 1, 2, 3], &[2]), [(1, 10), (0, 21)]);
+        assert_eq!(near(&[0, 1, 2, 3], &[1, 3]), [(0, 10), (1, 10)]);
+        assert_eq!(near(&[0, 2], &[2, 3]), [(0, 21)]);
+        assert_eq!(near(&[2, 3], &[0]), []);
+        let all = [0, 1, 2, 3];
+        assert_eq!(
+            [0, 1].map(|node| machine.below(node, &all)),
+            [Some(2), Some(3)]
+        );
+        assert_eq!(machine.below(0, &[0, 1, 3]), Some(3));
+        assert_eq!(machine.below(0, &[0, 1]), None);
+        // Where the near one is full, the other one takes it.
+        let full = "NODES/node2/meminfo = Node 2 MemTotal: 524288 kB;Node 2 MemFree: 1024 kB";
+        changes(root.path(), full);
+        assert_eq!(machine.below(0, &all), Some(3));
+    }
+
     #[test]
     fn tiers_room_and_pressure_are_read() {
         let root = tree();
@@ -246,14 +341,12 @@ pub(crate) mod tests {
             (machine.top_bytes(), machine.sizes[&1]),
             (1 << 30, 512 << 20)
         );
-        assert_eq!(machine.room(), (512 << 20) - (16 << 20));
+        assert_eq!(machine.room()[&0], (512 << 20) - (16 << 20));
         // 300 MiB of the free 512 are above the watermarks.
         let zones = "Node 0, zone Normal\n  pages free 131072\n        min 1\n        low 2\n        high 54272\n        managed 131072\n";
         put(root.path(), "proc/zoneinfo", zones);
         machine.look_at_watermarks();
-        assert_eq!(machine.room(), 300 << 20);
-        assert_eq!(machine.emptiest(&[0, 1], &[1]), Some(1));
-        assert_eq!(machine.emptiest(&[0], &[1]), None);
+        assert_eq!(machine.room()[&0], 300 << 20);
         assert_eq!(machine.pressure("memory"), None);
         let text = "some avg10=12.50 avg60=1.00 avg300=0.00 total=1\nfull avg10=99.00 avg60=0 avg300=0 total=0\n";
         put(root.path(), "proc/pressure/memory", text);

@@ -13,6 +13,7 @@ use memferry_linux::topology::parse::id_list;
 
 const NODES: &str = "Mems_allowed_list:";
 const LOCKED: &str = "VmLck:";
+const CPUS: &str = "Cpus_allowed_list:";
 
 /// A file of a process; what of it is not UTF-8, such as a name that the kernel has cut within a character, is replaced.
 pub(crate) fn read(root: &Path, pid: u32, file: &str) -> io::Result<String> {
@@ -48,6 +49,16 @@ pub fn nodes(root: &Path, pid: u32) -> io::Result<Vec<u32>> {
     let status = read(root, pid, "status")?;
     let nodes = field(&status, NODES).and_then(|list| id_list(list).ok());
     Ok(nodes.unwrap_or_default())
+}
+
+/// CPUs that a process may use.
+///
+/// # Errors
+/// The process has ended, or may not be looked at.
+pub fn cpus(root: &Path, pid: u32) -> io::Result<Vec<u32>> {
+    let status = read(root, pid, "status")?;
+    let cpus = field(&status, CPUS).and_then(|list| id_list(list).ok());
+    Ok(cpus.unwrap_or_default())
 }
 
 /// What may be done with a process's memory.

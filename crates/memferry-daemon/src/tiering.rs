@@ -7,7 +7,7 @@
 //! else only for memory of its own tenant that is hotter by more than the move costs.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use memferry_core::balance::{self, Balance, BalanceParams};
@@ -92,6 +92,17 @@ pub struct Placed {
     pub resident: u64,
     /// In the top tier.
     pub top: u64,
+    /// The node of the top tier that most of that is on.
+    pub node: u32,
+}
+
+/// A node of the top tier that a memory may use, and how far it is from the CPUs that use the memory, as Linux's distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Near {
+    /// Which.
+    pub node: u32,
+    /// 10 is the CPUs' own.
+    pub distance: u32,
 }
 
 /// Which way.
@@ -112,6 +123,8 @@ pub struct Move {
     pub number: usize,
     /// Which way.
     pub way: Way,
+    /// The node of the top tier that it comes to or leaves.
+    pub node: u32,
     /// Bytes that lie elsewhere.
     pub bytes: u64,
 }
@@ -137,6 +150,8 @@ struct Chunk {
 #[derive(Debug)]
 struct Space {
     group: usize,
+    /// Where it may go up.
+    nodes: Vec<Near>,
     chunks: Vec<Chunk>,
     records: Vec<u32>,
     /// Reports so far.
@@ -178,10 +193,10 @@ pub struct Account {
 }
 
 /// What may be done in a round.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Room {
-    /// Bytes of the top tier that are free, less what the kernel keeps.
-    pub free: u64,
+    /// Bytes of each node of the top tier that are free, less what the kernel keeps.
+    pub free: BTreeMap<u32, u64>,
     /// Bytes that may go up.
     pub budget: u64,
     /// Percent of promotions that may be waste.
@@ -250,8 +265,14 @@ impl Tiering {
         self.waste
     }
 
-    /// Where a memory's pages lie now, ascending. What is known of its chunks is kept.
-    pub fn place(&mut self, memory: impl Into<Memory>, group: usize, places: &[Placed]) {
+    /// Where a memory's pages lie now, ascending, and where they may go up. What is known of its chunks is kept.
+    pub fn place(
+        &mut self,
+        memory: impl Into<Memory>,
+        group: usize,
+        nodes: &[Near],
+        places: &[Placed],
+    ) {
         let memory = memory.into();
         let old = self.spaces.remove(&memory);
         let (reports, is_reported, is_whole) = old.as_ref().map_or((0, false, false), |old| {
@@ -286,6 +307,7 @@ impl Tiering {
             memory,
             Space {
                 group,
+                nodes: nodes.to_vec(),
                 chunks,
                 records,
                 reports,
@@ -365,7 +387,7 @@ impl Tiering {
         for (account, share) in self
             .accounts
             .iter_mut()
-            .zip(shares(&tenants, used + room.free))
+            .zip(shares(&tenants, used + room.free.values().sum::<u64>()))
         {
             account.share = share;
         }
@@ -404,15 +426,16 @@ impl Tiering {
             return;
         }
         let page = page_of(of.memory, of.number);
-        let top = &mut chunk.place.top;
+        let place = &mut chunk.place;
         match of.way {
             Way::Up => {
-                *top = (*top + moved).min(chunk.place.resident);
+                place.top = (place.top + moved).min(place.resident);
+                place.node = of.node;
                 account.promoted += moved;
                 self.bounces.promoted(page);
             }
             Way::Down => {
-                *top = top.saturating_sub(moved);
+                place.top = place.top.saturating_sub(moved);
                 account.demoted += moved;
                 self.bounces.demoted(page);
             }
@@ -523,6 +546,10 @@ fn page_of(memory: Memory, number: usize) -> u64 {
 #[derive(Clone, Copy)]
 struct Candidate {
     heat: u32,
+    /// Index of the nodes where it may go up.
+    reach: usize,
+    /// The node of the top tier that it is on.
+    node: u32,
     memory: Memory,
     number: usize,
     group: usize,
@@ -535,7 +562,10 @@ struct Candidate {
 /// The choice of one round.
 struct Round<'a> {
     of: &'a mut Tiering,
-    free: u64,
+    /// By node of the top tier.
+    free: BTreeMap<u32, u64>,
+    /// Nodes where memory may go up, the nearest first.
+    reaches: Vec<Vec<Near>>,
     budget: u64,
     /// By tenant: what it may promote yet, and what it has by now in the top tier.
     allowed: Vec<u64>,
@@ -557,7 +587,13 @@ impl<'a> Round<'a> {
         let (mut cold, mut hot, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
         let (mut top, mut lower) = (Histogram::default(), Histogram::default());
         let threshold = policy.params().threshold;
+        let mut reaches: Vec<Vec<Near>> = Vec::new();
         for (memory, space) in &of.spaces {
+            let known = reaches.iter().position(|of| *of == space.nodes);
+            let reach = known.unwrap_or_else(|| {
+                reaches.push(space.nodes.clone());
+                reaches.len() - 1
+            });
             let now = space.now();
             let candidates = space.chunks.iter().zip(&space.records);
             for (chunk, record) in candidates {
@@ -566,6 +602,8 @@ impl<'a> Round<'a> {
                 let is_idle = space.reports - chunk.used >= IDLE_REPORTS;
                 let candidate = |bytes| Candidate {
                     heat: policy.heat(view),
+                    reach,
+                    node: place.node,
                     memory: *memory,
                     number: place.number,
                     group: space.group,
@@ -606,7 +644,8 @@ impl<'a> Round<'a> {
         let least = balance::idle(&policy);
         Self {
             of,
-            free: room.free,
+            free: room.free.clone(),
+            reaches,
             budget,
             allowed,
             used,
@@ -632,17 +671,22 @@ impl<'a> Round<'a> {
         self.moves
     }
 
+    fn all_free(&self) -> u64 {
+        self.free.values().sum()
+    }
+
     fn account(&self, group: usize) -> &Account {
         &self.of.accounts[group]
     }
 
     fn down(&mut self, of: Candidate) {
         self.used[of.group] = self.used[of.group].saturating_sub(of.bytes);
-        self.free += of.bytes;
+        *self.free.entry(of.node).or_default() += of.bytes;
         self.moves.push(Move {
             memory: of.memory,
             number: of.number,
             way: Way::Down,
+            node: of.node,
             bytes: of.bytes,
         });
     }
@@ -651,15 +695,26 @@ impl<'a> Round<'a> {
         of.bytes <= self.allowed[of.group].min(self.budget)
     }
 
-    fn up(&mut self, of: Candidate) {
+    /// The nearest node where it may go that has room for it, of equals the emptiest.
+    fn node_for(&self, of: &Candidate) -> Option<u32> {
+        let free = |near: &&Near| self.free.get(&near.node).copied().unwrap_or(0);
+        let nodes = self.reaches[of.reach].iter();
+        let with_room = nodes.filter(|near| free(near) >= of.bytes);
+        let best = with_room.min_by_key(|near| (near.distance, Reverse(free(near))));
+        best.map(|near| near.node)
+    }
+
+    fn up(&mut self, of: Candidate, node: u32) {
         self.used[of.group] += of.bytes;
         self.allowed[of.group] -= of.bytes;
         self.budget -= of.bytes;
-        self.free = self.free.saturating_sub(of.bytes);
+        let free = self.free.entry(node).or_default();
+        *free = free.saturating_sub(of.bytes);
         self.moves.push(Move {
             memory: of.memory,
             number: of.number,
             way: Way::Up,
+            node,
             bytes: of.bytes,
         });
     }
@@ -693,12 +748,9 @@ impl<'a> Round<'a> {
     /// Idle memory leaves before new memory comes: first that of tenants above their shares, never what is protected.
     fn make_room(&mut self, born: u64) {
         let chunk = CHUNK as u64;
-        let capacity = (self.used.iter().sum::<u64>() + self.free) / chunk;
-        let mut short = self
-            .of
-            .balance
-            .room(born / chunk, capacity, self.free / chunk)
-            * chunk;
+        let free = self.all_free();
+        let capacity = (self.used.iter().sum::<u64>() + free) / chunk;
+        let mut short = self.of.balance.room(born / chunk, capacity, free / chunk) * chunk;
         for above_share in [true, false] {
             if short == 0 {
                 break;
@@ -725,7 +777,7 @@ impl<'a> Round<'a> {
     /// The hottest take what is free beyond that room.
     fn fill(&mut self) {
         let chunk = CHUNK as u64;
-        let (free, budget) = (self.free / chunk, self.budget.div_ceil(chunk));
+        let (free, budget) = (self.all_free() / chunk, self.budget.div_ceil(chunk));
         let (_, room) = self
             .of
             .balance
@@ -733,12 +785,13 @@ impl<'a> Round<'a> {
         let mut room = room * chunk;
         let mut left = Vec::new();
         while let Some(of) = self.hot.pop() {
-            match of.bytes <= room && self.may_go_up(&of) {
-                true => {
+            let is_due = of.bytes <= room && self.may_go_up(&of);
+            match self.node_for(&of).filter(|_| is_due) {
+                Some(node) => {
                     room -= of.bytes;
-                    self.up(of);
+                    self.up(of, node);
                 }
-                false => left.push(of),
+                None => left.push(of),
             }
         }
         left.reverse();
@@ -749,10 +802,10 @@ impl<'a> Round<'a> {
     fn shares(&mut self) {
         let mut left = Vec::new();
         // For these nobody makes room in this round.
-        let mut stuck = vec![false; self.used.len()];
+        let mut stuck = BTreeSet::new();
         while let Some(hot) = self.hot.pop() {
             let is_below = self.used[hot.group] + hot.bytes <= self.account(hot.group).share;
-            if !is_below || stuck[hot.group] || !self.may_go_up(&hot) {
+            if !is_below || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 left.push(hot);
                 continue;
             }
@@ -764,7 +817,7 @@ impl<'a> Round<'a> {
                 round.is_spare(of, false) || of.group == hot.group && of.heat <= round.least
             };
             if !self.displace(&hot, is_idle) && !self.displace(&hot, is_above) {
-                stuck[hot.group] = true;
+                stuck.insert((hot.group, hot.reach));
                 left.push(hot);
             }
         }
@@ -772,28 +825,32 @@ impl<'a> Round<'a> {
         self.hot = left;
     }
 
-    /// Brings a chunk up after others went down, if enough fit.
+    /// Brings a chunk up after others went down, if enough fit on a node where it may go.
     fn displace(&mut self, hot: &Candidate, fits: impl Fn(&Self, &Candidate) -> bool) -> bool {
-        let (mut victims, mut bytes) = (Vec::new(), 0);
-        for at in (0..self.cold.len()).rev() {
-            if bytes >= hot.bytes {
-                break;
+        for near in 0..self.reaches[hot.reach].len() {
+            let node = self.reaches[hot.reach][near].node;
+            let (mut victims, mut bytes) = (Vec::new(), 0);
+            for at in (0..self.cold.len()).rev() {
+                if bytes >= hot.bytes {
+                    break;
+                }
+                if self.cold[at].node == node && fits(self, &self.cold[at]) {
+                    bytes += self.cold[at].bytes;
+                    victims.push(at);
+                }
             }
-            if fits(self, &self.cold[at]) {
-                bytes += self.cold[at].bytes;
-                victims.push(at);
+            if bytes < hot.bytes {
+                continue;
             }
+            // The largest index first: the others stay as they are.
+            for at in victims {
+                let cold = self.cold.remove(at);
+                self.down(cold);
+            }
+            self.up(*hot, node);
+            return true;
         }
-        if bytes < hot.bytes {
-            return false;
-        }
-        // The largest index first: the others stay as they are.
-        for at in victims {
-            let cold = self.cold.remove(at);
-            self.down(cold);
-        }
-        self.up(*hot);
-        true
+        false
     }
 
     /// The hottest against the coldest, while that gains more than it costs.
@@ -801,7 +858,7 @@ impl<'a> Round<'a> {
         let budget = self.budget.div_ceil(CHUNK as u64);
         let border = self.of.policy.exchange(&self.top, &self.lower, budget);
         let mut pairs = border.pages;
-        let mut stuck = vec![false; self.used.len()];
+        let mut stuck = BTreeSet::new();
         while let Some(hot) = self
             .hot
             .pop()
@@ -809,7 +866,7 @@ impl<'a> Round<'a> {
         {
             let bounces = self.of.bounces.of(page_of(hot.memory, hot.number));
             let is_hot = hot.heat >= balance::bar(&self.of.policy, border.hot, bounces);
-            if !is_hot || stuck[hot.group] || !self.may_go_up(&hot) {
+            if !is_hot || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 continue;
             }
             let fits = |round: &Self, of: &Candidate| {
@@ -819,7 +876,9 @@ impl<'a> Round<'a> {
             };
             match self.displace(&hot, fits) {
                 true => pairs -= 1,
-                false => stuck[hot.group] = true,
+                false => {
+                    stuck.insert((hot.group, hot.reach));
+                }
             }
         }
     }

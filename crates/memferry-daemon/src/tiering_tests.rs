@@ -25,9 +25,15 @@ fn process(group: usize) -> ProcessId {
     }
 }
 
+/// All memory is near node 0, which is the top tier.
+const NEAR: &[Near] = &[Near {
+    node: 0,
+    distance: 10,
+}];
+
 fn room(free: u64, budget: u64) -> Room {
     Room {
-        free,
+        free: BTreeMap::from([(0, free)]),
         budget,
         waste: 50,
         reports: 2,
@@ -84,6 +90,7 @@ impl Machine {
                     number: *number,
                     resident: CHUNK_BYTES,
                     top: if *top { CHUNK_BYTES } else { 0 },
+                    node: 0,
                 })
                 .collect();
             let report: Vec<Seen> = of()
@@ -93,7 +100,7 @@ impl Machine {
                     of: 20,
                 })
                 .collect();
-            self.tiering.place(process(group), group, &places);
+            self.tiering.place(process(group), group, NEAR, &places);
             self.tiering.seen(process(group), &report, true);
         }
         let room = room(self.capacity - self.all_used(), self.budget);
@@ -101,7 +108,7 @@ impl Machine {
         let up = moves.iter().filter(|of| of.way == Way::Up);
         let up: u64 = up.map(|of| of.bytes).sum();
         assert!(up <= self.budget, "{up} of {}", self.budget);
-        let mut free = room.free;
+        let mut free = room.free[&0];
         for of in &moves {
             let Memory::Process(of_group) = of.memory else {
                 panic!("{of:?}")
@@ -153,12 +160,13 @@ fn blind_on_one() -> (Tiering, [Placed; 32]) {
         number,
         resident: CHUNK_BYTES,
         top,
+        node: 0,
     };
     let top: [Placed; 32] = std::array::from_fn(|number| placed(number, CHUNK_BYTES));
     let below: [Placed; 32] = std::array::from_fn(|number| placed(number, 0));
     [(0, 0, &top), (1, 0, &top), (2, 1, &below)]
         .into_iter()
-        .for_each(|(number, group, places)| tiering.place(process(number), group, places));
+        .for_each(|(number, group, places)| tiering.place(process(number), group, NEAR, places));
     (tiering, top)
 }
 
@@ -213,6 +221,74 @@ fn of_a_limited_tenant_what_is_known_to_idle_goes_first() {
     let moves = tiering.decide(&[claim(40 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
     assert_eq!(moves.len(), 24);
     assert!(moves.iter().all(|of| of.memory == process(0).into()));
+}
+
+/// Two sockets: memory goes up to the near node of those that its cpuset allows, as far as that one has room.
+#[test]
+fn memory_goes_up_where_its_own_node_has_room() {
+    let near = |node, distance| Near { node, distance };
+    let placed = |number, top, node| Placed {
+        number,
+        resident: CHUNK_BYTES,
+        top,
+        node,
+    };
+    let mut tiering = Tiering::new(1);
+    // One that may use both nodes, two that may use node 0 alone, of which the last one idles there.
+    let below: Vec<Placed> = (0..8).map(|number| placed(number, 0, 0)).collect();
+    let above: Vec<Placed> = (0..4)
+        .map(|number| placed(number, CHUNK_BYTES, 0))
+        .collect();
+    let far: Vec<Placed> = (0..4)
+        .map(|number| placed(number, CHUNK_BYTES, 1))
+        .collect();
+    tiering.place(process(0), 0, &[near(0, 10), near(1, 21)], &below);
+    tiering.place(process(1), 0, &[near(0, 10)], &below);
+    tiering.place(process(2), 0, &[near(0, 10)], &above);
+    tiering.place(process(3), 0, &[near(1, 10)], &far);
+    let hot = Seen {
+        range: 0..8 * CHUNK,
+        accesses: 20,
+        of: 20,
+    };
+    let mut free = BTreeMap::from([(0, 4 * CHUNK_BYTES), (1, 64 * CHUNK_BYTES)]);
+    let mut came: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    let mut gone: BTreeMap<(u32, u32), usize> = BTreeMap::new();
+    for _ in 0..2 * KNOWN_REPORTS {
+        tiering.seen(process(0), std::slice::from_ref(&hot), true);
+        tiering.seen(process(1), std::slice::from_ref(&hot), true);
+        tiering.seen(process(2), &[], true);
+        tiering.seen(process(3), &[], true);
+        let room = Room {
+            free: free.clone(),
+            ..room(0, 64 * CHUNK_BYTES)
+        };
+        for of in tiering.decide(&[claim(u64::MAX)], &room) {
+            let Memory::Process(process) = of.memory else {
+                panic!("{of:?}")
+            };
+            let free = free.get_mut(&of.node).unwrap();
+            let (moves, left) = match of.way {
+                Way::Up => (
+                    &mut came,
+                    free.checked_sub(of.bytes).expect("that node has room"),
+                ),
+                Way::Down => (&mut gone, *free + of.bytes),
+            };
+            *free = left;
+            *moves.entry((process.pid, of.node)).or_default() += 1;
+            tiering.done(&of, of.bytes, 0);
+        }
+    }
+    let sum = |moves: &BTreeMap<(u32, u32), usize>, is: &dyn Fn(&(u32, u32)) -> bool| {
+        let of = moves.iter().filter(|(key, _)| is(key));
+        of.map(|(_, count)| *count).sum::<usize>()
+    };
+    assert_eq!(sum(&came, &|of| of.0 == 1), 8);
+    assert_eq!(sum(&came, &|of| *of == (2, 1)), 0);
+    // All that was free on node 0, and what idled there; what idles on node 1 is of no use.
+    assert_eq!(sum(&came, &|of| of.1 == 0), 8);
+    assert_eq!(gone, BTreeMap::from([((3, 0), 4)]));
 }
 
 /// Without reports nothing becomes older, so what was hot before is so when they come again.
@@ -328,10 +404,11 @@ fn a_terabyte_beyond_its_limit_is_chosen_at_once() {
             number,
             resident: CHUNK_BYTES,
             top: CHUNK_BYTES,
+            node: 0,
         })
         .collect();
     // Of equals, those of the process with the larger number are looked at first.
-    (0..2).for_each(|group| tiering.place(process(group), group, &places));
+    (0..2).for_each(|group| tiering.place(process(group), group, NEAR, &places));
     let began = std::time::Instant::now();
     let moves = tiering.decide(&[claim(0), claim(u64::MAX)], &room(0, 0));
     assert_eq!(moves.len(), CHUNKS);
@@ -364,6 +441,7 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
         memory: process(0).into(),
         number,
         way: Way::Down,
+        node: 0,
         bytes: CHUNK_BYTES,
     };
     machine.tiering.done(&down(3), CHUNK_BYTES, 0);
@@ -425,8 +503,9 @@ fn a_chunk_that_would_not_move_is_left_alone_for_longer_each_time() {
             number: 0,
             resident: CHUNK_BYTES,
             top: 0,
+            node: 0,
         };
-        machine.tiering.place(process(0), 0, &[place]);
+        machine.tiering.place(process(0), 0, NEAR, &[place]);
         let seen = Seen {
             range: 0..CHUNK,
             accesses: 20,

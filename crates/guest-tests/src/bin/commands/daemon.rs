@@ -24,6 +24,7 @@ pub const CASES: &[Case] = &[
         damon,
     ),
     ("daemon_tiers_memory_that_a_group_shares", pool),
+    ("daemon_looks_at_more_processes_than_damon_watches", many),
     ("daemon_with_perf_brings_pages_up_that_fault", page_faults),
     (
         "daemon_with_few_rights_works_or_says_which_is_missing",
@@ -304,6 +305,44 @@ fn pool() -> Result<(), String> {
     });
     daemon.end();
     pool.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// Of more processes than one kdamond watches, the smallest one comes up, which another kdamond looks at in its turn.
+fn many() -> Result<(), String> {
+    const IDLE: usize = 36;
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (top, slow) = tiers();
+    // A daemon leaves processes with less than 16 MiB alone.
+    let bytes = |mebibytes: usize| mebibytes << 20;
+    let idle = || Victim::free(bytes(20), top[0], "victim-idle");
+    let mut idle: Vec<Victim> = (0..IDLE).map(|_| idle()).collect();
+    let mut hot = Victim::free(bytes(18), slow, HOT);
+    let name = "[[group]]\nname = \"all\"\nprocesses = [\"victim-*\"]\n";
+    let mut daemon = Daemon::new(&format!("act = true\nsource = \"damon\"\n{name}"));
+    let status = daemon.wait("the smallest one is up", |_| {
+        on_top(&hot, &top) * 100 >= bytes(18) / PAGE * 95
+    });
+    println!(
+        "# up after {} s, {} rounds",
+        status["seconds"], status["rounds"]
+    );
+    assert!(
+        number(&status["source"]["watched"]) < IDLE as u64 + 1,
+        "{status:#}"
+    );
+    let second = fs::read_to_string(format!(
+        "{}/1/state",
+        KDAMONDS.trim_end_matches("/nr_kdamonds")
+    ));
+    assert_eq!(second.unwrap().trim(), "on");
+    daemon.end();
+    hot.assert_whole();
+    idle.iter_mut().for_each(Victim::assert_whole);
     assert_eq!(settings(), before);
     Ok(())
 }
