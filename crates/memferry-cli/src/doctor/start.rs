@@ -151,12 +151,16 @@ fn cgroups(machine: &Machine) -> Vec<Finding> {
     vec![wrong("cgroup v2 is not mounted", why)]
 }
 
-/// That no source can be had. One tier, because of which none is looked for, is a finding of the tiers.
+/// That no source can be had, or not yet. One tier, because of which none is looked for, is a finding of the tiers.
 fn source(machine: &Machine) -> Vec<Finding> {
     let source = machine.start.as_ref().and_then(|of| of.source.as_ref());
     match source {
         Some(Err(error @ DaemonError::NoSource { .. })) if running_daemon(machine).is_none() => {
             vec![wrong(error.to_string(), error.hint())]
+        }
+        Some(Ok(("none", why))) if running_daemon(machine).is_none() => {
+            let hint = "the daemon takes DAMON within five seconds once nobody else has it";
+            vec![wrong(why.clone(), hint)]
         }
         _ => Vec::new(),
     }
