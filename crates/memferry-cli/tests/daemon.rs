@@ -25,8 +25,13 @@ const BALANCING: &str = "proc/sys/kernel/numa_balancing";
 /// A group that needs no process.
 const GROUP: &str = "[[group]]\nname = \"db\"\nunits = [\"x\"]\n";
 
+/// The configuration of a tree that has NUMA balancing and no other source.
 fn configure(root: &Path, text: &str) {
-    put(root, "memferry.toml", text);
+    let source = "source = \"numa-balancing\"\n";
+    let tables = text.find('[').filter(|_| !text.contains("source"));
+    let (keys, tables) = text.split_at(tables.unwrap_or(text.len()));
+    let source = if tables.is_empty() { "" } else { source };
+    put(root, "memferry.toml", &format!("{keys}{source}{tables}"));
 }
 
 /// The command of a daemon of this tree, with the configuration in it.
@@ -47,7 +52,7 @@ fn a_wrong_configuration_is_told_with_its_line() {
     configure(root.path(), "[brakes]\nwaste = 10\nhaste = 1\n");
     let below = root.path().display();
     let wrong = memferry(&format!("daemon check --config {below}/memferry.toml"));
-    fails_with(3, &wrong, "memferry.toml:3: | `waste`");
+    fails_with(3, &wrong, "memferry.toml:4: | `waste`");
     assert_eq!(status(&memferry("daemon chek")), 2);
     let missing = memferry("daemon check --config /nonexistent");
     fails_with(3, &missing, "look whether the path is right");

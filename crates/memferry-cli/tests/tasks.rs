@@ -594,7 +594,7 @@ fn interrupt_daemon_and_top() {
     let root = tiered();
     let below = root.path().display();
     let config = root.path().join("memferry.toml");
-    let group = "[[group]]\nname = \"all\"\nprocesses = [\"*\"]\n";
+    let group = "source = \"numa-balancing\"\n[[group]]\nname = \"all\"\nprocesses = [\"*\"]\n";
     fs::write(&config, group).expect("file");
     let line = format!("daemon --root {below} --config {}", config.display());
     let mut daemon = interruptible(&line, root.path());

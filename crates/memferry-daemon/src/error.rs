@@ -108,7 +108,7 @@ impl DaemonError {
                 source_name: "auto",
                 ..
             } => {
-                "boot a kernel with CONFIG_DAMON_SYSFS, as Debian's is; or, if the kernel may move pages of the whole host, set source = \"numa-balancing\""
+                "be root, on a kernel with CONFIG_DAMON_SYSFS, as Debian's is; or, if the kernel may move pages of the whole host, set source = \"numa-balancing\""
             }
             Self::NoSource { .. } => {
                 "set source = \"auto\" to take what there is, or free the named one"
