@@ -28,7 +28,7 @@ use crate::shared::{self, SharedMemory};
 use crate::source::{self, Report, Source};
 use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
-use crate::tiering::{Memory, Move, ProcessId, Room, Seen, Tiering, Way};
+use crate::tiering::{Memory, Move, Object, ProcessId, Room, Seen, Tiering, Way};
 
 /// From round to round: as long as what a report of DAMON covers, for which a round waits.
 pub const ROUND: Duration = Duration::from_millis(200);
@@ -149,6 +149,8 @@ struct Daemon {
     /// What processes of one group share, and when it is looked for again.
     shared_memory: Rc<[SharedMemory]>,
     shared_due: Instant,
+    /// Of shared memory the processes that were looked at since the last time when all had been, and how often all were.
+    sweeps: BTreeMap<Object, (BTreeSet<ProcessId>, u32)>,
     /// Why it is not looked for, if that is so.
     unshared: Option<String>,
     /// When a memory's pages were looked at, and when they are to be again.
@@ -223,6 +225,7 @@ impl Daemon {
             members: Vec::new(),
             shared_memory: Rc::default(),
             shared_due: Instant::now(),
+            sweeps: BTreeMap::new(),
             unshared: None,
             unmatched: BTreeSet::new(),
             looks: BTreeMap::new(),
@@ -401,6 +404,8 @@ impl Daemon {
         let there: BTreeSet<Memory> = self.memories().map(|(memory, _)| memory).collect();
         self.tiering.keep(|memory| there.contains(&memory));
         self.looks.retain(|memory, _| there.contains(memory));
+        self.sweeps
+            .retain(|object, _| there.contains(&Memory::Shared(*object)));
         let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
         self.reclaimed.retain(|cgroup, _| is_there(cgroup));
         if self.source.is_absent() {
@@ -425,18 +430,16 @@ impl Daemon {
     fn find_shared(&mut self, names: &[BTreeSet<String>]) {
         let (root, groups) = (&self.options.root, &self.config.groups);
         let began = Instant::now();
-        // Pages that others map, too, move with that right alone.
-        let missing = rights::missing(root, &[rights::SHARED]).map(std::io::Error::other);
-        let found = missing.map_or_else(
-            || {
-                shared::find(root, |pid| {
-                    Some(members::group_of(root, groups, names, pid)?.0)
-                })
-            },
-            Err,
-        );
+        // Pages that others map, too, move with that right alone; without it they are nobody's.
+        let missing = rights::missing(root, &[rights::SHARED]);
+        let group_of = |pid| {
+            let (group, ..) = members::group_of(root, groups, names, pid)?;
+            missing.is_none().then_some(group)
+        };
+        let found = shared::find(root, group_of);
         self.shared_due = began + SHARED_AGAIN.max(began.elapsed().saturating_mul(LOOK_COST));
-        let unshared = found.as_ref().err().map(std::io::Error::to_string);
+        let unreadable = found.as_ref().err().map(std::io::Error::to_string);
+        let unshared = missing.or(unreadable);
         if let Some(why) = unshared.as_ref().filter(|_| self.unshared != unshared) {
             tracing::warn!("memory that several processes map stays where it is: {why}");
         }
@@ -448,10 +451,8 @@ impl Daemon {
     /// What is tiered, and whose it is.
     fn memories(&self) -> impl Iterator<Item = (Memory, usize)> {
         let own = self.members.iter().map(|of| (of.process.into(), of.group));
-        let shared = self
-            .shared_memory
-            .iter()
-            .map(|of| (Memory::Shared(of.object), of.group));
+        let shared = self.shared_memory.iter();
+        let shared = shared.filter_map(|of| Some((Memory::Shared(of.object), of.group?)));
         own.chain(shared)
     }
 
@@ -576,17 +577,30 @@ impl Daemon {
     /// Notes what a source saw.
     fn seen(&mut self, all: &[(ProcessId, Vec<Seen>)]) {
         for (process, seen) in all {
-            self.tiering.seen(*process, seen, true);
+            self.tiering.seen(*process, seen, None);
         }
-        for shared in self.shared_memory.iter() {
+        for shared in self.shared_memory.iter().filter(|of| of.group.is_some()) {
             let each = all
                 .iter()
-                .filter_map(|(process, seen)| shared.seen(*process, seen));
-            let reports: Vec<Vec<Seen>> = each.collect();
-            let is_whole = reports.len() == shared.mappers.len();
-            for report in &reports {
+                .filter_map(|(process, seen)| Some((*process, shared.seen(*process, seen)?)));
+            let reports: Vec<(ProcessId, Vec<Seen>)> = each.collect();
+            // Where not all of them are looked at in each round, they are in turn.
+            let sweeps = (reports.len() < shared.mappers.len()).then(|| {
+                let (looked_at, sweeps) = self.sweeps.entry(shared.object).or_default();
+                looked_at.extend(reports.iter().map(|(process, _)| *process));
+                if shared
+                    .mappers
+                    .iter()
+                    .all(|of| looked_at.contains(&of.process))
+                {
+                    looked_at.clear();
+                    *sweeps += 1;
+                }
+                *sweeps
+            });
+            for (_, report) in &reports {
                 self.tiering
-                    .seen(Memory::Shared(shared.object), report, is_whole);
+                    .seen(Memory::Shared(shared.object), report, sweeps);
             }
         }
     }
@@ -687,10 +701,16 @@ impl Daemon {
         }
         let mut over: BTreeMap<&str, u64> = BTreeMap::new();
         for of in moves {
-            let member = self
-                .members
-                .iter()
-                .find(|member| Memory::Process(member.process) == of.memory);
+            let is_of = |member: &&Member| match of.memory {
+                Memory::Process(process) => member.process == process,
+                Memory::Shared(object) => {
+                    let mut shared = self.shared_memory.iter();
+                    let shared = shared.find(|of| of.object == object);
+                    let first = shared.and_then(|of| of.mappers.first());
+                    first.is_some_and(|of| of.process == member.process)
+                }
+            };
+            let member = self.members.iter().find(is_of);
             // The root has no such file, and would be everybody's.
             if let Some(member) = member.filter(|member| member.cgroup.len() > 1) {
                 let rate = self.pressures[member.group].brake.rate.of(rate);

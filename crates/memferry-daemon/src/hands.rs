@@ -18,7 +18,7 @@ use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 use crate::machine::Machine;
 use crate::members;
 use crate::owner::{self, Owner};
-use crate::shared::{Mapper, Mapping, SharedMemory};
+use crate::shared::{Mapping, SharedMemory};
 use crate::tiering::{CHUNK, Memory, Move, Near, Object, Placed, ProcessId, Way};
 
 /// Mappings and locked bytes of an owner are compared after that.
@@ -229,8 +229,11 @@ fn samples(runs: &[Range<usize>]) -> Vec<usize> {
 }
 
 /// Ranges but for what lies in `holes`; both ascend.
-fn without(ranges: Vec<Range<usize>>, holes: &[Range<usize>]) -> Vec<Range<usize>> {
-    let mut left = Vec::with_capacity(ranges.len());
+fn without(
+    ranges: impl IntoIterator<Item = Range<usize>>,
+    holes: &[Range<usize>],
+) -> Vec<Range<usize>> {
+    let mut left = Vec::new();
     for mut range in ranges {
         let first = holes.partition_point(|hole| hole.end <= range.start);
         for hole in holes[first..].iter().take_while(|of| of.start < range.end) {
@@ -303,70 +306,102 @@ impl Kernel {
         Ok(places.into_iter().map(place).collect())
     }
 
-    /// The processes by which shared memory is looked at, and what may move of each one's mappings, as far as none of them bars it.
-    fn lenders(&mut self, root: &Path, shared: &SharedMemory) -> Vec<(ProcessId, Vec<Mapping>)> {
-        let mappers = shared.mappers.iter().take(MAPPERS);
-        let known: Vec<(&Mapper, Owner)> = mappers
+    /// The processes by which shared memory is looked at, and what may move of their mappings in a range of it.
+    fn lenders(
+        &mut self,
+        root: &Path,
+        shared: &SharedMemory,
+        within: &Range<usize>,
+    ) -> Vec<(ProcessId, Vec<Mapping>)> {
+        let (mut lenders, mut bars) = (Vec::new(), Vec::new());
+        for mapper in shared.mappers.iter().take(MAPPERS) {
             // It may have ended.
-            .filter_map(|of| Some((of, self.owner(root, of.process).ok()?.clone())))
-            .collect();
-        // Locked by one, or with a policy of its own, it stays.
-        let barred = |offsets: &Range<usize>| {
-            known.iter().any(|(of, owner)| {
-                let mut addresses = of.mappings.iter().filter_map(|of| of.addresses(offsets));
-                addresses.any(|range| owner.within(&range) != [range])
-            })
+            let Ok(owner) = self.owner(root, mapper.process) else {
+                continue;
+            };
+            let overlap = |of: &&Mapping| of.addresses(within).is_some();
+            let mappings: Vec<Mapping> = mapper.mappings.iter().filter(overlap).cloned().collect();
+            // Locked by one, or with a policy of its own, it stays.
+            let is_barred =
+                |of: &&Mapping| owner.within(&of.range) != std::slice::from_ref(&of.range);
+            bars.extend(mappings.iter().filter(is_barred).map(Mapping::offsets));
+            lenders.push((mapper.process, mappings));
+        }
+        let is_free = |of: &Mapping| {
+            let own = of.offsets();
+            bars.iter()
+                .all(|bar| bar.end <= own.start || own.end <= bar.start)
         };
-        let free = |of: &&Mapping| !barred(&of.offsets());
-        let lender = |(of, _): &(&Mapper, Owner)| {
-            (
-                of.process,
-                of.mappings.iter().filter(free).cloned().collect(),
-            )
-        };
-        known.iter().map(lender).collect()
+        for (_, mappings) in &mut lenders {
+            mappings.retain(is_free);
+        }
+        lenders
     }
 
     /// What a process has not used is not in its page tables, so the others are asked for it.
     fn look_at_shared(&mut self, machine: &Machine, shared: &SharedMemory) -> Vec<Placed> {
-        let lenders = self.lenders(&machine.root, shared);
-        let mut numbers: Vec<usize> = (lenders.iter())
-            .flat_map(|(_, mappings)| mappings)
-            .flat_map(|of| of.offset / CHUNK..of.offsets().end.div_ceil(CHUNK))
-            .collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        let step = CHUNK / SAMPLES;
-        let mut found: Vec<Option<i32>> = vec![None; numbers.len() * SAMPLES];
-        for (process, mappings) in &lenders {
-            let (mut asked, mut pages) = (Vec::new(), Vec::new());
-            for (at, _) in found.iter().enumerate().filter(|(_, of)| of.is_none()) {
-                let offset = numbers[at / SAMPLES] * CHUNK + at % SAMPLES * step;
-                let address = |of: &Mapping| of.addresses(&(offset..offset + 1));
-                if let Some(range) = mappings.iter().find_map(address) {
-                    asked.push(at);
-                    pages.push(range.start);
-                }
-            }
-            let nodes = nodes(*process, &pages).unwrap_or_default();
-            for (at, node) in asked.into_iter().zip(nodes) {
-                found[at] = Some(node).filter(|node| *node >= 0);
+        let lenders = self.lenders(&machine.root, shared, &(0..usize::MAX));
+        // By chunk: present runs by offset, each once, and who has it.
+        let mut present: BTreeMap<usize, Vec<(Range<usize>, usize)>> = BTreeMap::new();
+        for (lender, (process, mappings)) in lenders.iter().enumerate() {
+            let Ok(pages) = Pages::of(&machine.root.join(format!("proc/{}", process.pid))) else {
+                continue;
+            };
+            for mapping in mappings {
+                let mut add = |run: Range<usize>| {
+                    let mut at = run.start - mapping.range.start + mapping.offset;
+                    let run_end = at + run.len();
+                    while at < run_end {
+                        let end = run_end.min((at / CHUNK + 1) * CHUNK);
+                        let known = present.entry(at / CHUNK).or_default();
+                        let mut holes: Vec<Range<usize>> =
+                            known.iter().map(|(of, _)| of.clone()).collect();
+                        holes.sort_by_key(|of| of.start);
+                        let new = without(std::iter::once(at..end), &holes);
+                        known.extend(new.into_iter().map(|run| (run, lender)));
+                        at = end;
+                    }
+                };
+                // It has ended, if that fails.
+                let _ = pages.each_run(&mapping.range, &mut add);
             }
         }
-        let place = |(number, found): (&usize, &[Option<i32>])| {
-            let (count, node) = top_of(machine, found.iter().flatten().copied());
+        // The pages to be asked for, by who has them, and their chunks.
+        let mut asked: Vec<(Vec<usize>, Vec<usize>)> = vec![Default::default(); lenders.len()];
+        let mut places: BTreeMap<usize, (u64, Vec<i32>)> = BTreeMap::new();
+        for (number, runs) in &present {
+            let all: Vec<Range<usize>> = runs.iter().map(|(run, _)| run.clone()).collect();
+            let bytes: usize = all.iter().map(Range::len).sum();
+            places.insert(*number, (bytes as u64, Vec::new()));
+            for offset in samples(&all) {
+                let Some((_, lender)) = runs.iter().find(|(run, _)| run.contains(&offset)) else {
+                    continue;
+                };
+                let mut mappings = lenders[*lender].1.iter();
+                let address = mappings.find_map(|of| of.addresses(&(offset..offset + 1)));
+                let (numbers, pages) = &mut asked[*lender];
+                if let Some(address) = address {
+                    numbers.push(*number);
+                    pages.push(address.start);
+                }
+            }
+        }
+        for ((process, _), (numbers, pages)) in lenders.iter().zip(&asked) {
+            let nodes = nodes(*process, pages).unwrap_or_default();
+            for (number, node) in numbers.iter().zip(nodes).filter(|(_, node)| *node >= 0) {
+                places.entry(*number).or_default().1.push(node);
+            }
+        }
+        let place = |(number, (bytes, nodes)): (usize, (u64, Vec<i32>))| {
+            let (count, node) = top_of(machine, nodes.iter().copied());
             Placed {
-                number: *number,
-                resident: (found.iter().flatten().count() * step) as u64,
-                top: count * step as u64,
+                number,
+                resident: if nodes.is_empty() { 0 } else { bytes },
+                top: bytes * count / nodes.len().max(1) as u64,
                 node,
             }
         };
-        numbers
-            .iter()
-            .zip(found.chunks(SAMPLES))
-            .map(place)
-            .collect()
+        places.into_iter().map(place).collect()
     }
 }
 
@@ -502,7 +537,7 @@ impl Hands for Kernel {
                     Err(stayed) => return Ok(stayed),
                 };
                 let mut all = Carried::default();
-                for (process, mappings) in self.lenders(root, &shared) {
+                for (process, mappings) in self.lenders(root, &shared, &chunk) {
                     let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
                     let ranges: Vec<Range<usize>> = addresses.collect();
                     match carry_ranges(root, process, &ranges, &ways, true, cancel) {
@@ -675,12 +710,13 @@ mod tests {
     fn what_a_group_shares_is_found_whole_and_counts_once() {
         let root = tree();
         let file = rustix::fs::memfd_create("pool", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        rustix::fs::ftruncate(&file, 4 * CHUNK as u64).unwrap();
+        // Most of it is never touched.
+        let length = CHUNK << 15;
+        rustix::fs::ftruncate(&file, length as u64).unwrap();
         let inode = rustix::fs::fstat(&file).unwrap().st_ino;
         // SAFETY: a new mapping of four chunks, which the child has, too.
         let (start, child) = unsafe {
             let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-            let length = 4 * CHUNK;
             let at = libc::mmap(
                 std::ptr::null_mut(),
                 length,
@@ -719,7 +755,7 @@ mod tests {
         let (object, process) = (pool.object, pool.mappers[0].process);
         let (machine, mut hands) = (Machine::read(root.path()).unwrap(), Kernel::default());
         let range = &pool.mappers[0].mappings[0].range;
-        let own = range.start.div_ceil(CHUNK)..range.end / CHUNK;
+        let own = range.start.div_ceil(CHUNK)..range.start / CHUNK + 4;
         assert!(
             resident(&machine, &mut hands, process.into(), own.clone()) > 0,
             "as long as nobody says that it is shared"
@@ -728,8 +764,18 @@ mod tests {
             resident(&machine, &mut hands, Memory::Shared(object), 0..4),
             0
         );
+        // Of two groups it is nobody's, and of neither process.
+        let mut foreign = found.clone();
+        foreign.iter_mut().for_each(|of| of.group = None);
+        hands.share(&Rc::from(foreign));
+        assert_eq!(
+            resident(&machine, &mut hands, process.into(), own.clone()),
+            0
+        );
         hands.share(&Rc::from(found));
         assert_eq!(resident(&machine, &mut hands, process.into(), own), 0);
+        let places = hands.look(&machine, Memory::Shared(object)).unwrap();
+        assert_eq!(places.len(), 4, "only what is there");
         assert_eq!(
             resident(&machine, &mut hands, Memory::Shared(object), 0..4),
             4 * CHUNK as u64

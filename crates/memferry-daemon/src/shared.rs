@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared memory and files that processes of one group map, such as the buffer pool of a database, by /proc/PID/maps: no page frame
-//! numbers are read. Such memory is the group's and counts once. What processes of two groups map, or of none, is nobody's.
+//! Shared memory and files that several processes map, such as the buffer pool of a database, by /proc/PID/maps: no page frame numbers
+//! are read. If all are of one group it is that group's and counts once. What processes of two groups map, or of none, is nobody's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -45,13 +45,13 @@ pub struct Mapper {
     pub mappings: Vec<Mapping>,
 }
 
-/// An object that several processes map, all of one group.
+/// An object that several processes map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMemory {
     /// Which.
     pub object: Object,
-    /// Index of the group.
-    pub group: usize,
+    /// Index of the group of all who map it; `None` if they are not all of one.
+    pub group: Option<usize>,
     /// All who map it, the one with the most memory first.
     pub mappers: Vec<Mapper>,
     /// Nodes that the cpusets of all of them allow.
@@ -113,9 +113,8 @@ pub fn find(
         let mut of = mappings
             .keys()
             .map(|pid| *groups.entry(*pid).or_insert_with(|| group_of(*pid)));
-        let Some(Some(group)) = of.next().filter(|first| of.all(|of| of == *first)) else {
-            continue;
-        };
+        let first = of.next().flatten();
+        let group = first.filter(|_| of.all(|of| of == first));
         let mapper = |(pid, mappings)| {
             let start = members::start(root, pid)?;
             let process = ProcessId { pid, start };
@@ -191,7 +190,7 @@ mod tests {
         let [shared] = &found[..] else {
             panic!("{found:?}")
         };
-        assert_eq!((shared.object, shared.group), (POOL, 0));
+        assert_eq!((shared.object, shared.group), (POOL, Some(0)));
         assert_eq!(shared.nodes, [0, 2]);
         let pids: Vec<u32> = shared.mappers.iter().map(|of| of.process.pid).collect();
         assert_eq!(pids, [11, 10], "the one with the most memory first");
@@ -220,7 +219,7 @@ mod tests {
 
     #[test]
     fn what_two_groups_map_or_one_process_alone_is_not_shared_by_a_group() {
-        for (pid, count) in [(11, 1), (20, 0), (30, 0)] {
+        for (pid, group) in [(11, Some(0)), (20, None), (30, None)] {
             let root = tempfile::tempdir().unwrap();
             let pool = "00400000-00c00000 rw-s 00000000 00:01 77 /memfd:pool (deleted)\n";
             let small = "00e00000-00e01000 rw-s 00000000 00:01 78 /dev/shm/small\n";
@@ -228,7 +227,9 @@ mod tests {
             process(root.path(), 10, "0", &maps);
             assert_eq!(find(root.path(), group_of).unwrap(), []);
             process(root.path(), pid, "0", &maps);
-            assert_eq!(find(root.path(), group_of).unwrap().len(), count, "{pid}");
+            let found = find(root.path(), group_of).unwrap();
+            let groups: Vec<Option<usize>> = found.iter().map(|of| of.group).collect();
+            assert_eq!(groups, [group], "{pid}");
         }
     }
 }

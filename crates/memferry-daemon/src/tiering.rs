@@ -29,6 +29,10 @@ const PAY_ROUNDS: u32 = 50;
 const STAY_ROUNDS: u32 = 10;
 /// Reports on a chunk before it may count as idle: 5 s. A first report also sees nothing of memory that is rarely used.
 const KNOWN_REPORTS: u32 = 25;
+/// Rounds for which a chunk is remembered whose pages are away: 5 minutes. While a forked child saves them, pages are not a process's own.
+const GONE_ROUNDS: u32 = 1500;
+/// Times that all who map a memory were looked at without its use, where not all are looked at in each round, before it counts as idle.
+const SWEEPS: u32 = 2;
 /// Reports without use after which memory makes room for new memory: 60 s, if all report on it.
 const IDLE_REPORTS: u32 = 300;
 /// A chunk that would not move is left alone for so many rounds, 2 s, then for twice as many, at most 2^8 times.
@@ -142,12 +146,16 @@ struct Chunk {
     /// Reports on its process until the chunk was found, and until it was found or last seen in use.
     since: u32,
     used: u32,
+    /// Looks at all who map the memory until it was last seen in use.
+    swept: u32,
+    /// Round in which its pages were found to be no longer there, or no longer its own.
+    gone: Option<u32>,
     /// Left alone until this round, since it would not move so many times in a row.
     refused: (u32, u32),
 }
 
 /// What is known of a memory. Its records age by reports, not by rounds: while no source looks at it, nothing of it becomes idle.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Space {
     group: usize,
     /// Where it may go up.
@@ -160,6 +168,8 @@ struct Space {
     is_reported: bool,
     /// Whether that was of all who map it.
     is_whole: bool,
+    /// How often all who map it were looked at.
+    sweeps: u32,
 }
 
 impl Space {
@@ -218,6 +228,8 @@ pub struct Tiering {
     number: u32,
     /// Bytes that came to be since the last round.
     born: u64,
+    /// Nodes of the top tier where such memory may be, and the last round in which some came.
+    born_on: BTreeMap<u32, u32>,
     /// Promotions that were judged, and those that did not pay, since the last judgement.
     judged: (u64, u64),
     waste: Rate,
@@ -249,6 +261,7 @@ impl Tiering {
             accounts: vec![Account::default(); tenants],
             number: 0,
             born: 0,
+            born_on: BTreeMap::new(),
             judged: (0, 0),
             waste: Rate::default(),
             random: 0x9e37_79b9,
@@ -275,33 +288,63 @@ impl Tiering {
     ) {
         let memory = memory.into();
         let old = self.spaces.remove(&memory);
-        let (reports, is_reported, is_whole) = old.as_ref().map_or((0, false, false), |old| {
-            (old.reports, old.is_reported, old.is_whole)
-        });
+        let is_new = old.is_none();
+        let old = old.unwrap_or_default();
+        let mut known = old.chunks.iter().zip(&old.records).peekable();
         let (mut chunks, mut records) = (Vec::new(), Vec::new());
+        // What is away for a while keeps its record, and is not new memory when it comes back.
+        let remember = |chunk: &Chunk| -> Option<Chunk> {
+            let since = *chunk.gone.as_ref().unwrap_or(&self.number);
+            let place = Placed {
+                number: chunk.place.number,
+                ..Placed::default()
+            };
+            let away = Chunk {
+                place,
+                gone: Some(since),
+                ..*chunk
+            };
+            (self.number - since < GONE_ROUNDS).then_some(away)
+        };
+        let mut born = 0;
         for place in places.iter().filter(|place| place.resident > 0) {
-            let known = old.as_ref().and_then(|old| {
-                let at = old
-                    .chunks
-                    .binary_search_by_key(&place.number, |of| of.place.number)
-                    .ok()?;
-                Some((old.chunks[at], old.records[at]))
-            });
+            while let Some((chunk, record)) =
+                known.next_if(|(chunk, _)| chunk.place.number < place.number)
+            {
+                if let Some(away) = remember(chunk) {
+                    chunks.push(away);
+                    records.push(*record);
+                }
+            }
+            let same = known.next_if(|(chunk, _)| chunk.place.number == place.number);
             // What a process brings along is not new memory.
-            if known.is_none() && old.is_some() {
-                self.born += place.resident;
+            if same.is_none() && !is_new {
+                born += place.resident;
             }
             let found = Chunk {
-                since: reports,
-                used: reports,
+                since: old.reports,
+                used: old.reports,
+                swept: old.sweeps,
                 ..Chunk::default()
             };
-            let (chunk, record) = known.unwrap_or((found, 0));
+            let (chunk, record) = same.map_or((found, 0), |(chunk, record)| (*chunk, *record));
             chunks.push(Chunk {
                 place: *place,
+                gone: None,
                 ..chunk
             });
             records.push(record);
+        }
+        for (chunk, record) in known {
+            if let Some(away) = remember(chunk) {
+                chunks.push(away);
+                records.push(*record);
+            }
+        }
+        if born > 0 {
+            self.born += born;
+            let nodes = nodes.iter().map(|near| (near.node, self.number));
+            self.born_on.extend(nodes);
         }
         self.spaces.insert(
             memory,
@@ -310,9 +353,7 @@ impl Tiering {
                 nodes: nodes.to_vec(),
                 chunks,
                 records,
-                reports,
-                is_reported,
-                is_whole,
+                ..old
             },
         );
     }
@@ -323,12 +364,14 @@ impl Tiering {
     }
 
     /// Notes a report on a memory; one per round and process that maps it, also if nothing was in use. Memory without one stays where it
-    /// is, unless a limit wants it to go. Where the source does not look at all who map it, `is_whole` is false.
-    pub fn seen(&mut self, memory: impl Into<Memory>, report: &[Seen], is_whole: bool) {
+    /// is, unless a limit wants it to go. Where the source does not look at all who map it, `sweeps` tells
+    /// how often it has by now.
+    pub fn seen(&mut self, memory: impl Into<Memory>, report: &[Seen], sweeps: Option<u32>) {
         let Some(space) = self.spaces.get_mut(&memory.into()) else {
             return;
         };
-        space.is_whole = is_whole;
+        space.is_whole = sweeps.is_none();
+        space.sweeps = sweeps.unwrap_or(space.sweeps);
         if !space.is_reported {
             space.is_reported = true;
             space.reports += 1;
@@ -480,7 +523,7 @@ impl Tiering {
                     0
                 };
                 if in_use {
-                    chunk.used = space.reports;
+                    (chunk.used, chunk.swept) = (space.reports, space.sweeps);
                     account.hot += chunk.place.resident;
                     let access = Access {
                         weight: weight as u32,
@@ -557,21 +600,25 @@ struct Candidate {
     bytes: u64,
     /// Without use for so long that new memory may have its place.
     is_idle: bool,
+    /// Whether the last report saw it in use, and whether enough is known of it to call it cold.
+    in_use: bool,
+    is_known: bool,
 }
 
 /// The choice of one round.
 struct Round<'a> {
     of: &'a mut Tiering,
-    /// By node of the top tier.
+    /// By node of the top tier: what is free, and what these memories have.
     free: BTreeMap<u32, u64>,
+    on_node: BTreeMap<u32, u64>,
     /// Nodes where memory may go up, the nearest first.
     reaches: Vec<Vec<Near>>,
     budget: u64,
     /// By tenant: what it may promote yet, and what it has by now in the top tier.
     allowed: Vec<u64>,
     used: Vec<u64>,
-    /// The coldest last, and the hottest last.
-    cold: Vec<Candidate>,
+    /// By node, the coldest last; and the hottest last.
+    cold: BTreeMap<u32, Vec<Candidate>>,
     hot: Vec<Candidate>,
     /// Of which too little is known to call it cold: it goes down for a limit alone.
     unknown: Vec<Candidate>,
@@ -584,9 +631,11 @@ struct Round<'a> {
 impl<'a> Round<'a> {
     fn new(of: &'a mut Tiering, room: &Room, budget: u64) -> Self {
         let policy = of.policy;
-        let (mut cold, mut hot, mut unknown) = (Vec::new(), Vec::new(), Vec::new());
+        let mut cold: BTreeMap<u32, Vec<Candidate>> = BTreeMap::new();
+        let (mut hot, mut unknown) = (Vec::new(), Vec::new());
         let (mut top, mut lower) = (Histogram::default(), Histogram::default());
         let threshold = policy.params().threshold;
+        let mut on_node = BTreeMap::new();
         let mut reaches: Vec<Vec<Near>> = Vec::new();
         for (memory, space) in &of.spaces {
             let known = reaches.iter().position(|of| *of == space.nodes);
@@ -599,7 +648,11 @@ impl<'a> Round<'a> {
             for (chunk, record) in candidates {
                 let view = record.view(now);
                 let place = chunk.place;
+                *on_node.entry(place.node).or_default() += place.top;
                 let is_idle = space.reports - chunk.used >= IDLE_REPORTS;
+                let is_known = space.is_reported
+                    && space.reports - chunk.since >= KNOWN_REPORTS
+                    && (space.is_whole || is_idle && space.sweeps - chunk.swept >= SWEEPS);
                 let candidate = |bytes| Candidate {
                     heat: policy.heat(view),
                     reach,
@@ -609,16 +662,16 @@ impl<'a> Round<'a> {
                     group: space.group,
                     bytes,
                     is_idle,
+                    in_use: chunk.seen > 0,
+                    is_known,
                 };
                 let may_move = chunk.refused.0 <= of.number
                     && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
-                let is_known = space.is_reported
-                    && space.reports - chunk.since >= KNOWN_REPORTS
-                    && (space.is_whole || is_idle);
                 if place.top > 0 && may_move {
                     if is_known {
                         u32::count(&[*record], now, &mut top);
-                        cold.push(candidate(place.top));
+                        let of_node = cold.entry(place.node).or_default();
+                        of_node.push(candidate(place.top));
                     } else {
                         unknown.push(candidate(place.top));
                     }
@@ -632,8 +685,9 @@ impl<'a> Round<'a> {
                 }
             }
         }
-        cold.sort_by_key(|of| Reverse(of.heat));
-        unknown.sort_by_key(|of| Reverse(of.heat));
+        for of_node in cold.values_mut() {
+            of_node.sort_by_key(|of| Reverse(of.heat));
+        }
         hot.sort_by_key(|of| of.heat);
         let allowed = of
             .accounts
@@ -645,6 +699,7 @@ impl<'a> Round<'a> {
         Self {
             of,
             free: room.free.clone(),
+            on_node,
             reaches,
             budget,
             allowed,
@@ -719,47 +774,72 @@ impl<'a> Round<'a> {
         });
     }
 
-    /// Each chunk that `goes` says goes down. The coldest is asked about first, and all once: there may be a million.
-    fn send_down(&mut self, mut goes: impl FnMut(&Self, &Candidate) -> bool) {
+    /// Each chunk of these that `goes` says goes down; the others are returned. The coldest, which is the last, is asked about first, and
+    /// all once: there may be a million.
+    fn send_down(
+        &mut self,
+        mut of: Vec<Candidate>,
+        mut goes: impl FnMut(&Self, &Candidate) -> bool,
+    ) -> Vec<Candidate> {
         let mut stay = Vec::new();
-        while let Some(of) = self.cold.pop() {
+        while let Some(of) = of.pop() {
             match goes(self, &of) {
                 true => self.down(of),
                 false => stay.push(of),
             }
         }
         stay.reverse();
-        self.cold = stay;
+        stay
     }
 
-    /// What a tenant has above its limit goes down.
+    /// What a tenant has above its limit goes down: first what was not in use when it was looked at last, and of that what is known best.
     fn limits(&mut self) {
         let is_above =
             |round: &Self, group: usize| round.used[group] > round.account(group).tenant.limit;
-        if (0..self.used.len()).any(|group| is_above(self, group)) {
-            self.send_down(|round, of| is_above(round, of.group));
-            // What is known to be cold went first.
-            std::mem::swap(&mut self.cold, &mut self.unknown);
-            self.send_down(|round, of| is_above(round, of.group));
-            std::mem::swap(&mut self.cold, &mut self.unknown);
+        if !(0..self.used.len()).any(|group| is_above(self, group)) {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.unknown);
+        all.extend(std::mem::take(&mut self.cold).into_values().flatten());
+        all.sort_by_key(|of| Reverse((of.in_use, of.heat, !of.is_known)));
+        let mut stay = self.send_down(all, |round, of| is_above(round, of.group));
+        stay.retain(|of| of.is_known);
+        stay.sort_by_key(|of| Reverse(of.heat));
+        for of in stay {
+            self.cold.entry(of.node).or_default().push(of);
         }
     }
 
-    /// Idle memory leaves before new memory comes: first that of tenants above their shares, never what is protected.
+    /// Idle memory leaves before new memory comes, on the nodes where that may be: first that of tenants above their shares, never what
+    /// is protected.
     fn make_room(&mut self, born: u64) {
         let chunk = CHUNK as u64;
-        let free = self.all_free();
-        let capacity = (self.used.iter().sum::<u64>() + free) / chunk;
-        let mut short = self.of.balance.room(born / chunk, capacity, free / chunk) * chunk;
+        let rounds = self.of.balance.params().rounds;
+        self.of
+            .born_on
+            .retain(|_, last| self.of.number - *last <= rounds);
+        let nodes: Vec<u32> = self.of.born_on.keys().copied().collect();
+        let sum =
+            |of: &BTreeMap<u32, u64>| -> u64 { nodes.iter().filter_map(|node| of.get(node)).sum() };
+        let (used, free) = (sum(&self.on_node), sum(&self.free));
+        let mut short = self
+            .of
+            .balance
+            .room(born / chunk, (used + free) / chunk, free / chunk)
+            * chunk;
         for above_share in [true, false] {
-            if short == 0 {
-                break;
+            for node in &nodes {
+                if short == 0 {
+                    return;
+                }
+                let cold = self.cold.remove(node).unwrap_or_default();
+                let stay = self.send_down(cold, |round, of| {
+                    let goes = short > 0 && of.is_idle && round.is_spare(of, above_share);
+                    short = short.saturating_sub(if goes { of.bytes } else { 0 });
+                    goes
+                });
+                self.cold.insert(*node, stay);
             }
-            self.send_down(|round, of| {
-                let goes = short > 0 && of.is_idle && round.is_spare(of, above_share);
-                short = short.saturating_sub(if goes { of.bytes } else { 0 });
-                goes
-            });
         }
     }
 
@@ -829,13 +909,14 @@ impl<'a> Round<'a> {
     fn displace(&mut self, hot: &Candidate, fits: impl Fn(&Self, &Candidate) -> bool) -> bool {
         for near in 0..self.reaches[hot.reach].len() {
             let node = self.reaches[hot.reach][near].node;
+            let cold = self.cold.get(&node).map_or(&[][..], Vec::as_slice);
             let (mut victims, mut bytes) = (Vec::new(), 0);
-            for at in (0..self.cold.len()).rev() {
+            for (at, of) in cold.iter().enumerate().rev() {
                 if bytes >= hot.bytes {
                     break;
                 }
-                if self.cold[at].node == node && fits(self, &self.cold[at]) {
-                    bytes += self.cold[at].bytes;
+                if fits(self, of) {
+                    bytes += of.bytes;
                     victims.push(at);
                 }
             }
@@ -844,8 +925,8 @@ impl<'a> Round<'a> {
             }
             // The largest index first: the others stay as they are.
             for at in victims {
-                let cold = self.cold.remove(at);
-                self.down(cold);
+                let cold = self.cold.get_mut(&node).map(|of| of.remove(at));
+                cold.into_iter().for_each(|of| self.down(of));
             }
             self.up(*hot, node);
             return true;

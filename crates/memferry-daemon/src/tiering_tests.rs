@@ -101,7 +101,7 @@ impl Machine {
                 })
                 .collect();
             self.tiering.place(process(group), group, NEAR, &places);
-            self.tiering.seen(process(group), &report, true);
+            self.tiering.seen(process(group), &report, None);
         }
         let room = room(self.capacity - self.all_used(), self.budget);
         let moves = self.tiering.decide(&self.claims, &room);
@@ -189,10 +189,11 @@ fn memory_that_no_source_looks_at_stays() {
     let mut gone = Vec::new();
     let mut came = 0;
     for _ in 0..400 {
-        tiering.seen(process(0), &[], true);
-        tiering.seen(process(2), std::slice::from_ref(&hot), true);
+        tiering.seen(process(0), &[], None);
+        tiering.seen(process(2), std::slice::from_ref(&hot), None);
         // New memory wants room, too.
         tiering.born = 4 * CHUNK_BYTES;
+        tiering.born_on.insert(0, tiering.number);
         let claims = [claim(u64::MAX), claim(u64::MAX)];
         for of in tiering.decide(&claims, &room(0, 32 * CHUNK_BYTES)) {
             match of.way {
@@ -214,10 +215,10 @@ fn memory_that_no_source_looks_at_stays() {
 fn of_a_limited_tenant_what_is_known_to_idle_goes_first() {
     let (mut tiering, _) = blind_on_one();
     for _ in 0..KNOWN_REPORTS {
-        tiering.seen(process(0), &[], true);
+        tiering.seen(process(0), &[], None);
         tiering.decide(&[claim(u64::MAX); 2], &room(0, 0));
     }
-    tiering.seen(process(0), &[], true);
+    tiering.seen(process(0), &[], None);
     let moves = tiering.decide(&[claim(40 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
     assert_eq!(moves.len(), 24);
     assert!(moves.iter().all(|of| of.memory == process(0).into()));
@@ -255,10 +256,10 @@ fn memory_goes_up_where_its_own_node_has_room() {
     let mut came: BTreeMap<(u32, u32), usize> = BTreeMap::new();
     let mut gone: BTreeMap<(u32, u32), usize> = BTreeMap::new();
     for _ in 0..2 * KNOWN_REPORTS {
-        tiering.seen(process(0), std::slice::from_ref(&hot), true);
-        tiering.seen(process(1), std::slice::from_ref(&hot), true);
-        tiering.seen(process(2), &[], true);
-        tiering.seen(process(3), &[], true);
+        tiering.seen(process(0), std::slice::from_ref(&hot), None);
+        tiering.seen(process(1), std::slice::from_ref(&hot), None);
+        tiering.seen(process(2), &[], None);
+        tiering.seen(process(3), &[], None);
         let room = Room {
             free: free.clone(),
             ..room(0, 64 * CHUNK_BYTES)
@@ -289,6 +290,111 @@ fn memory_goes_up_where_its_own_node_has_room() {
     // All that was free on node 0, and what idled there; what idles on node 1 is of no use.
     assert_eq!(sum(&came, &|of| of.1 == 0), 8);
     assert_eq!(gone, BTreeMap::from([((3, 0), 4)]));
+}
+
+#[test]
+fn a_limit_takes_what_idled_in_its_last_turn_before_what_is_in_use() {
+    let (mut tiering, _) = blind_on_one();
+    let hot = Seen {
+        range: 0..32 * CHUNK,
+        accesses: 20,
+        of: 20,
+    };
+    for round in 0..2 * IDLE_REPORTS {
+        tiering.seen(process(0), std::slice::from_ref(&hot), None);
+        // Its turn is over.
+        if round < IDLE_REPORTS {
+            tiering.seen(process(1), &[], None);
+        }
+        tiering.decide(&[claim(u64::MAX); 2], &room(0, 0));
+    }
+    tiering.seen(process(0), &[hot], None);
+    let moves = tiering.decide(&[claim(32 * CHUNK_BYTES), claim(u64::MAX)], &room(0, 0));
+    assert_eq!(moves.len(), 32);
+    assert!(moves.iter().all(|of| of.memory == process(1).into()));
+}
+
+/// As while a forked child saves its memory, of which no page is its own then.
+#[test]
+fn memory_that_was_away_is_not_new_and_as_hot_as_it_was() {
+    let mut machine = Machine::new(64, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..32, true, 900);
+    machine.give(1, 0..32, true, 0);
+    machine.rounds(2 * IDLE_REPORTS as usize);
+    let (moves, all) = (machine.moves, machine.chunks.clone());
+    machine.chunks.retain(|(group, _), _| *group == 1);
+    machine.rounds(50);
+    machine.chunks = all;
+    machine.rounds(5);
+    assert_eq!(machine.tiering.accounts()[0].hot, 32 * CHUNK_BYTES);
+    assert_eq!(machine.moves, moves);
+    // At last it is forgotten.
+    machine.chunks.retain(|(group, _), _| *group == 1);
+    machine.rounds(GONE_ROUNDS as usize + 1);
+    assert_eq!(machine.tiering.spaces[&process(0).into()].chunks.len(), 0);
+}
+
+#[test]
+fn room_for_new_memory_is_made_on_the_nodes_where_it_may_be() {
+    let near = |node| Near { node, distance: 10 };
+    let placed = |number, node| Placed {
+        number,
+        resident: CHUNK_BYTES,
+        top: CHUNK_BYTES,
+        node,
+    };
+    let mut tiering = Tiering::new(1);
+    let on = |node| -> Vec<Placed> { (0..32).map(|number| placed(number, node)).collect() };
+    for node in 0..2 {
+        tiering.place(process(node), 0, &[near(node as u32)], &on(node as u32));
+    }
+    let mut gone = BTreeSet::new();
+    for round in 0..2 * IDLE_REPORTS as usize {
+        (0..2).for_each(|node| tiering.seen(process(node), &[], None));
+        // A process that may use node 0 alone grows.
+        let grown: Vec<Placed> = (0..round / 50).map(|number| placed(number, 0)).collect();
+        tiering.place(process(2), 0, &[near(0)], &grown);
+        let room = Room {
+            free: BTreeMap::from([(0, 0), (1, 64 * CHUNK_BYTES)]),
+            ..room(0, 0)
+        };
+        for of in tiering.decide(&[claim(u64::MAX)], &room) {
+            gone.insert(of.node);
+            tiering.done(&of, of.bytes, 0);
+        }
+    }
+    assert_eq!(gone, BTreeSet::from([0]));
+}
+
+/// Shared memory of which some processes are looked at in turn.
+#[test]
+fn memory_counts_as_idle_once_all_who_map_it_had_their_turns() {
+    let pool = Memory::Shared(Object {
+        device: (0, 1),
+        inode: 7,
+    });
+    let (mut tiering, top) = blind_on_one();
+    tiering.place(pool, 0, NEAR, &top);
+    let mut first = None;
+    for round in 0..1000 {
+        // A turn of all takes a hundred seconds.
+        tiering.seen(pool, &[], Some(round / 500));
+        tiering.born = 4 * CHUNK_BYTES;
+        tiering.born_on.insert(0, tiering.number);
+        let moves = tiering.decide(&[claim(u64::MAX); 2], &room(0, 0));
+        if !moves.is_empty() {
+            first = first.or(Some(round));
+        }
+    }
+    assert_eq!(first, None);
+    tiering.seen(pool, &[], Some(2));
+    tiering.born = 4 * CHUNK_BYTES;
+    tiering.born_on.insert(0, tiering.number);
+    assert!(
+        !tiering
+            .decide(&[claim(u64::MAX); 2], &room(0, 0))
+            .is_empty()
+    );
 }
 
 /// Without reports nothing becomes older, so what was hot before is so when they come again.
@@ -333,6 +439,7 @@ fn room_for_new_memory_is_made_by_what_idled_for_a_minute() {
             .range_mut((0, 32)..)
             .for_each(|(_, of)| of.1 = used);
         machine.tiering.born = 4 * CHUNK_BYTES;
+        machine.tiering.born_on.insert(0, machine.tiering.number);
         machine.rounds(1);
         gone = machine.chunks.values().filter(|(top, _)| !top).count();
         if round + 1 < IDLE_REPORTS {
@@ -511,7 +618,7 @@ fn a_chunk_that_would_not_move_is_left_alone_for_longer_each_time() {
             accesses: 20,
             of: 20,
         };
-        machine.tiering.seen(process(0), &[seen], true);
+        machine.tiering.seen(process(0), &[seen], None);
         let room = room(64 << 20, 64 << 20);
         for of in machine.tiering.decide(&machine.claims, &room) {
             asked.push(round);

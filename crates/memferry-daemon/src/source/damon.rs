@@ -4,7 +4,7 @@
 //!
 //! The kdamonds are the daemon's own, or there are none: writing `nr_kdamonds` would remove those of others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
@@ -144,11 +144,16 @@ impl Damon {
 
     /// Of all but the first processes, those whose turn is next.
     fn next_in_turn(&mut self, others: &[ProcessId]) -> Vec<ProcessId> {
-        self.turns.retain(|process, _| others.contains(process));
+        let there: BTreeSet<&ProcessId> = others.iter().collect();
+        self.turns.retain(|process, _| there.contains(process));
+        // One that comes waits for those that came before it.
+        for process in others {
+            self.turns.entry(*process).or_insert(self.turn);
+        }
         self.turn += 1;
         let count = others.len().div_ceil(TURNS).min(PROCESSES);
         let mut next = others.to_vec();
-        next.sort_by_key(|process| self.turns.get(process).copied());
+        next.sort_by_key(|process| self.turns[process]);
         next.truncate(count);
         let turns = next.iter().map(|process| (*process, self.turn));
         self.turns.extend(turns);
@@ -612,6 +617,19 @@ pub(super) mod tests {
             assert_eq!(source.kdamonds[0].watched, first);
         }
         assert!(processes.iter().all(|process| seen.contains(process)));
+        // Those that come all the time take nobody's turn.
+        let mut processes = processes;
+        let mut seen = Vec::new();
+        for turn in 0..=TURNS as u32 {
+            processes.extend((0..8).map(|of| ProcessId {
+                pid: 1000 + 8 * turn + of,
+                start: 9,
+            }));
+            source.watch(&mut knobs, &processes).unwrap();
+            seen.extend(source.kdamonds[1].watched.clone());
+        }
+        let mut old = processes[PROCESSES..300].iter();
+        assert!(old.all(|process| seen.contains(process)));
         // The second one ends with its processes.
         source.watch(&mut knobs, &processes[..4]).unwrap();
         let state = |number| knobs.read(&format!("{KDAMONDS}/{number}/state"));
