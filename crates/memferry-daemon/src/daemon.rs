@@ -26,7 +26,7 @@ use crate::metrics::{self, Shared};
 use crate::rights;
 use crate::shared::{self, SharedMemory};
 use crate::source::{self, Report, Source};
-use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus};
+use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus, UsedWithin};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
 use crate::tiering::{Memory, Move, Object, ProcessId, Room, Seen, Tiering, Way};
 
@@ -769,6 +769,14 @@ impl Daemon {
             .enumerate();
         let group =
             |(index, (group, of)): (usize, (&crate::config::Group, &crate::tiering::Account))| {
+                let [second, ten_seconds, minute, ten_minutes, hour] = of.used_within;
+                let used_within = UsedWithin {
+                    second,
+                    ten_seconds,
+                    minute,
+                    ten_minutes,
+                    hour,
+                };
                 GroupStatus {
                     name: group.name.clone(),
                     processes: self
@@ -779,6 +787,7 @@ impl Daemon {
                     resident: of.tenant.resident,
                     top: of.tenant.used,
                     hot: of.hot,
+                    used_within: (!self.source.kernel_moves()).then_some(used_within),
                     share: of.share,
                     protect: of.tenant.protect,
                     limit: Some(of.tenant.limit).filter(|limit| *limit < u64::MAX),

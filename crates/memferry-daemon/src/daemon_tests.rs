@@ -174,6 +174,7 @@ fn the_kernel_is_supervised_and_set_back() {
         (status.source.name.as_str(), status.kernel_promoted),
         ("numa-balancing", Some(0))
     );
+    assert_eq!(status.groups[0].used_within, None);
     assert_eq!(
         (status.groups[0].top, status.groups[0].limit),
         (64 << 20, Some(32 << 20))

@@ -200,7 +200,7 @@ fn ends_whole(part: &File, length: u64) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::GroupStatus;
+    use crate::status::{GroupStatus, UsedWithin};
     use std::time::Duration;
 
     /// More than a machine of today has, and moves in a day.
@@ -212,6 +212,13 @@ mod tests {
             resident: TERABYTES,
             top: TERABYTES,
             hot: TERABYTES,
+            used_within: Some(UsedWithin {
+                second: TERABYTES,
+                ten_seconds: TERABYTES,
+                minute: TERABYTES,
+                ten_minutes: TERABYTES,
+                hour: TERABYTES,
+            }),
             share: TERABYTES,
             protect: TERABYTES,
             limit: Some(TERABYTES),
@@ -257,11 +264,11 @@ mod tests {
         (heads.count(), records.collect())
     }
 
-    /// Six days, with 12 groups in the default's bytes, and with less than a day at one record a minute takes.
+    /// Six days, with 9 groups in the default's bytes, and with less than a day at one record a minute takes.
     #[test]
     fn the_bytes_are_bounded_and_the_last_day_is_there() {
         for (bytes, groups, least) in [
-            (16 << 20, 12, 60.0),
+            (16 << 20, 9, 60.0),
             (1 << 20, 2, 100.0),
             (1 << 20, 40, 600.0),
         ] {

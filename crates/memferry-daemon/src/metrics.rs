@@ -112,6 +112,15 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
             .filter_map(|of| Some((label("group", &of.name), get(of)? as f64)));
         sheet.gauges(&format!("group_{name}"), help, unit, rows.collect());
     }
+    let used = groups.iter().flat_map(|of| {
+        let ages = of.used_within.iter().flat_map(|used| used.by_age());
+        ages.map(|(within, bytes)| {
+            let labels = [label("group", &of.name), label("within", within)];
+            (labels.concat(), bytes as f64)
+        })
+    });
+    let help = "Memory by when it was last seen in use, with all that was used later";
+    sheet.gauges("group_used", help, "bytes", used.collect());
     let (mut moved, mut stayed, mut regretted) = (Vec::new(), Vec::new(), Vec::new());
     for of in groups {
         for (outcome, direction, bytes) in [
@@ -368,12 +377,16 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::status::SourceStatus;
+    use crate::status::{SourceStatus, UsedWithin};
 
     fn status() -> Status {
         let group = GroupStatus {
             name: "db".to_owned(),
             top: 7,
+            used_within: Some(UsedWithin {
+                ten_minutes: 8,
+                ..UsedWithin::default()
+            }),
             promoted: 5,
             wasted: 2,
             limit: Some(9),
@@ -466,6 +479,7 @@ mod tests {
             "# TYPE memferry_group_top_bytes gauge",
             "memferry_group_top_bytes{group=\"db\"} 7.0",
             "memferry_group_limit_bytes{group=\"db\"} 9.0",
+            "memferry_group_used_bytes{group=\"db\",within=\"10m\"} 8.0",
             "memferry_moved_bytes_total{group=\"db\",outcome=\"promoted\",direction=\"up\"} 5.0",
             "memferry_regretted_bytes_total{group=\"db\",reason=\"waste\"} 2.0",
             "memferry_rate_ratio{reason=\"waste\"} 0.5",

@@ -134,6 +134,8 @@ pub struct GroupStatus {
     pub top: u64,
     /// Seen in use in this round.
     pub hot: u64,
+    /// Null where the kernel moves, which reports no use, and of version 0.1.0.
+    pub used_within: Option<UsedWithin>,
     /// Its share of the top tier as things are.
     pub share: u64,
     pub protect: u64,
@@ -156,6 +158,31 @@ pub struct GroupStatus {
     pub cpu_pressure: Option<f64>,
     /// Thousandths of its rate that these leave; null of version 0.1.0.
     pub pressure_rate: Option<u64>,
+}
+
+/// Bytes of memory that was last seen in use within so long, each with those before it. Memory that was never seen in use since the
+/// daemon began, or the groups changed, is in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct UsedWithin {
+    pub second: u64,
+    pub ten_seconds: u64,
+    pub minute: u64,
+    pub ten_minutes: u64,
+    pub hour: u64,
+}
+
+impl UsedWithin {
+    /// With short names of the ages.
+    pub fn by_age(&self) -> [(&'static str, u64); 5] {
+        [
+            ("1s", self.second),
+            ("10s", self.ten_seconds),
+            ("1m", self.minute),
+            ("10m", self.ten_minutes),
+            ("1h", self.hour),
+        ]
+    }
 }
 
 fn path(root: &Path) -> PathBuf {

@@ -40,6 +40,8 @@ const LEAVE_ALONE: u32 = 10;
 /// By so many heats the chunk that goes up is hotter than the one that makes room for it: frequencies are counted with chances,
 /// which differ by a level of 16.
 const MARGIN: u32 = 24;
+/// Ages of [`Account::used_within`] in rounds of 0.2 s: 1 s, 10 s, 1 min, 10 min, 1 h.
+const AGES: [u32; 5] = [5, 50, 300, 3000, 18_000];
 /// Waste is judged once so many chunks were: fewer are chance.
 const JUDGED: u64 = 16;
 
@@ -150,6 +152,8 @@ struct Chunk {
     swept: u32,
     /// Round in which its pages were found to be no longer there, or no longer its own.
     gone: Option<u32>,
+    /// Round in which it was last seen in use; 0 for never.
+    last: u32,
     /// Left alone until this round, since it would not move so many times in a row.
     refused: (u32, u32),
 }
@@ -194,12 +198,25 @@ pub struct Account {
     pub thrashed: u64,
     /// Resident bytes that reports see in use now.
     pub hot: u64,
+    /// Resident bytes of chunks last seen in use within 1 s, 10 s, 1 min, 10 min and 1 h; each includes those before it.
+    pub used_within: [u64; AGES.len()],
     /// What it has and what it may.
     pub tenant: Tenant,
     /// Its share of the top tier.
     pub share: u64,
     /// Its rate.
     pub rate: Rate,
+}
+
+impl Account {
+    /// Counts a chunk by its age in a round.
+    fn add_used(&mut self, chunk: &Chunk, round: u32) {
+        for (sum, age) in self.used_within.iter_mut().zip(AGES) {
+            if chunk.last > 0 && round - chunk.last < age {
+                *sum += chunk.place.resident;
+            }
+        }
+    }
 }
 
 /// What may be done in a round.
@@ -492,6 +509,7 @@ impl Tiering {
         for account in &mut self.accounts {
             account.tenant = Tenant::default();
             account.hot = 0;
+            account.used_within = Default::default();
         }
         let mut thrashed = vec![false; self.accounts.len()];
         for space in self.spaces.values_mut() {
@@ -507,6 +525,7 @@ impl Tiering {
                     } else {
                         0
                     };
+                    account.add_used(chunk, self.number);
                     continue;
                 }
                 self.random = self
@@ -524,6 +543,7 @@ impl Tiering {
                 };
                 if in_use {
                     (chunk.used, chunk.swept) = (space.reports, space.sweeps);
+                    chunk.last = self.number;
                     account.hot += chunk.place.resident;
                     let access = Access {
                         weight: weight as u32,
@@ -532,6 +552,7 @@ impl Tiering {
                     };
                     *record = record.accessed(&self.policy, &access);
                 }
+                account.add_used(chunk, self.number);
                 let age = |since: u32| space.reports - since;
                 match chunk.judged {
                     Some((since, _)) if age(since) <= LATE_ROUNDS => {}

@@ -420,6 +420,41 @@ fn a_source_that_pauses_makes_nothing_idle() {
     );
 }
 
+/// Ages go on while no source looks, and end with the memory.
+#[test]
+fn memory_counts_by_when_it_was_last_seen_in_use() {
+    let mut machine = Machine::new(32, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
+    machine.give(0, 0..4, true, 1000);
+    machine.give(0, 4..12, true, 0);
+    machine.give(1, 0..4, true, 0);
+    machine.rounds(5);
+    let chunks = |machine: &Machine| {
+        let of = |account: &Account| account.used_within.map(|bytes| bytes / CHUNK_BYTES);
+        assert_eq!(of(&machine.tiering.accounts()[1]), [0; 5]);
+        of(&machine.tiering.accounts()[0])
+    };
+    assert_eq!(chunks(&machine), [4; 5]);
+    machine.give(0, 0..1, true, 0);
+    machine.rounds(AGES[0] as usize - 1);
+    assert_eq!(chunks(&machine), [4; 5]);
+    machine.round();
+    assert_eq!(chunks(&machine), [3, 4, 4, 4, 4]);
+    machine.chunks.remove(&(0, 1));
+    machine.round();
+    assert_eq!(chunks(&machine), [2, 3, 3, 3, 3]);
+    // From here on nothing is reported. The chunk that idles has aged by one more.
+    let unused = AGES[0] + 1;
+    for round in 1..=AGES[4] {
+        machine.tiering.decide(&machine.claims, &room(0, 0));
+        let of = |age: u32| {
+            let idle = u64::from(unused + round < age);
+            2 * u64::from(round < age) + idle
+        };
+        assert_eq!(chunks(&machine), AGES.map(of), "{round}");
+    }
+    assert_eq!(chunks(&machine), [0; 5]);
+}
+
 /// New memory takes the place of what idled for a minute, not of what was in use since.
 #[test]
 fn room_for_new_memory_is_made_by_what_idled_for_a_minute() {

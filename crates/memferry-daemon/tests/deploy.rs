@@ -9,7 +9,7 @@ use std::fs;
 
 use memferry_daemon::metrics;
 use memferry_daemon::status::{
-    GroupStatus, NodeStatus, SampleStatus, SourceStatus, Status, TierStatus,
+    GroupStatus, NodeStatus, SampleStatus, SourceStatus, Status, TierStatus, UsedWithin,
 };
 use serde_json::Value;
 
@@ -43,6 +43,7 @@ fn exposed() -> Exposed {
         groups: vec![GroupStatus {
             name: "db".to_owned(),
             limit: Some(1),
+            used_within: Some(UsedWithin::default()),
             pressure_rate: Some(1),
             stayed_reasons: BTreeMap::from([("EBUSY".to_owned(), 1)]),
             ..GroupStatus::default()

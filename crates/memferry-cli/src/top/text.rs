@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use memferry_daemon::Status;
-use memferry_daemon::status::GroupStatus;
+use memferry_daemon::status::{GroupStatus, UsedWithin};
 use memferry_linux::topology::parse::format_id_list;
 
 use crate::units::about;
@@ -91,7 +91,7 @@ fn details(of: &GroupStatus) -> String {
          in the top tier: {} ({:.0}% of its memory); share {}\n\
          protected: {}; limit: {}; thrash leaves {:.0}% of its rate\n\
          waiting for memory {}, cpu {}; pressure leaves {} of its rate\n\
-         in use: {} ({:.0}% of its memory)\n\
+         in use: {} ({:.0}% of its memory){}\n\
          moved: {} up, {} down, {} would not move{}\n\
          did not pay: {} that went up ({:.0}%), {} that went down ({:.0}%)\n",
         of.name,
@@ -108,6 +108,7 @@ fn details(of: &GroupStatus) -> String {
         pressure(of.pressure_rate.map(|rate| rate as f64 / 10.0)),
         about(of.hot),
         percent(of.hot, of.resident),
+        used(of),
         about(of.promoted),
         about(of.demoted),
         about(of.stayed),
@@ -117,6 +118,16 @@ fn details(of: &GroupStatus) -> String {
         about(of.thrashed),
         percent(of.thrashed, of.demoted),
     )
+}
+
+/// How much was last seen in use within so long, as a line: `used within: 1s 1.2 GiB, 10s 2 GiB` and so on.
+fn used(of: &GroupStatus) -> String {
+    let text = |used: UsedWithin| {
+        let ages = used.by_age();
+        let texts = ages.map(|(age, bytes)| format!("{age} {}", about(bytes)));
+        format!("\nused within: {}", texts.join(", "))
+    };
+    of.used_within.map_or_else(String::new, text)
 }
 
 /// Why memory stayed, most of it first, as a line: `stayed: 3 MiB EBUSY, 4 KiB cpuset`.
@@ -257,6 +268,13 @@ mod tests {
             resident: 1023 << 30,
             top,
             share: 1 << 30,
+            used_within: Some(UsedWithin {
+                second: 5 << 20,
+                ten_seconds: 1023 << 30,
+                minute: 1023 << 30,
+                ten_minutes: 1023 << 30,
+                hour: 1023 << 30,
+            }),
             promoted,
             stayed_reasons: [("EBUSY", 1 << 12), ("cpuset", 3 << 20)]
                 .map(|(reason, bytes)| (reason.to_owned(), bytes))
@@ -369,6 +387,9 @@ mod tests {
             open.contains("\nstayed: 3 MiB cpuset, 4 KiB EBUSY\n"),
             "{open}"
         );
+        let used =
+            "\nused within: 1s 5 MiB, 10s 1023 GiB, 1m 1023 GiB, 10m 1023 GiB, 1h 1023 GiB\n";
+        assert!(open.contains(used), "{open}");
         assert!(
             open.lines().all(|line| line.chars().count() <= 80) && open.lines().count() <= 24,
             "{open}"

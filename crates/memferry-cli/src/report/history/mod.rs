@@ -8,6 +8,7 @@ mod day;
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use memferry_daemon::status::UsedWithin;
 use serde::Serialize;
 
 pub use day::{Day, is_history, load};
@@ -18,6 +19,9 @@ use crate::table::text::{self, Align, printable, wrap};
 use crate::table::{self, Table, counted, groups};
 use crate::units::about;
 use day::{Done, Moved};
+
+/// The title of the table of memory by when it was last used.
+const NEED: &str = "DRAM that the groups needed";
 
 #[derive(Serialize)]
 struct Page {
@@ -188,6 +192,23 @@ fn tables(day: &Day) -> Vec<Table> {
         ],
         rows.collect(),
     );
+    let need = course::groups(day)
+        .into_iter()
+        .filter_map(|name| need(day, name));
+    let need = Table::new(
+        NEED,
+        "Memory that was last seen in use within ten minutes, and within an hour: the largest and the last of the day. Memory: the \
+         largest. A daemon knows what was used within an hour after its first hour.",
+        &[
+            "group",
+            "memory",
+            "10 min, largest",
+            "10 min, last",
+            "1 h, largest",
+            "1 h, last",
+        ],
+        need.collect(),
+    );
     let gaps = day.gaps.iter().map(|gap| {
         let long = duration((gap.to - gap.from).abs());
         vec![date(gap.from), date(gap.to), long, gap.why.to_owned()]
@@ -198,7 +219,7 @@ fn tables(day: &Day) -> Vec<Table> {
         &["from", "to", "time", "why"],
         gaps.collect(),
     );
-    [daemon(day), groups, gaps]
+    [daemon(day), groups, need, gaps]
         .into_iter()
         .filter(|table| !table.rows.is_empty())
         .collect()
@@ -239,6 +260,26 @@ fn group(day: &Day, name: String) -> Vec<String> {
         part(total(|of| of.thrashed), down),
     ];
     std::iter::once(name.clone()).chain(cells).collect()
+}
+
+/// A group's row of memory by when it was last used; none where no record tells it.
+fn need(day: &Day, name: String) -> Option<Vec<String>> {
+    let states = (day.steps.iter()).filter_map(|step| course::group(&step.status, &name));
+    let told: Vec<UsedWithin> = states.clone().filter_map(|of| of.used_within).collect();
+    let last = told.last()?;
+    let largest = |get: fn(&UsedWithin) -> u64| told.iter().map(get).max();
+    let cells = [
+        states.map(|of| of.resident).max()?,
+        largest(|of| of.ten_minutes)?,
+        last.ten_minutes,
+        largest(|of| of.hour)?,
+        last.hour,
+    ];
+    Some(
+        std::iter::once(name.clone())
+            .chain(cells.map(about))
+            .collect(),
+    )
 }
 
 /// What the daemon was and met.
@@ -318,6 +359,32 @@ mod tests {
         watched.status.groups.clear();
         let text = headline(&super::day::tests::day(&[watched]));
         assert_eq!(text, "The daemon only watched for 0s.");
+    }
+
+    #[test]
+    fn the_dram_that_a_group_needed_is_the_largest_and_the_last_of_the_day() {
+        let used = |minute, hour| {
+            let mut record = record(1, 0, minute, Some(60.0));
+            record.status.groups[0].used_within = Some(UsedWithin {
+                ten_minutes: hour / 2,
+                hour,
+                ..UsedWithin::default()
+            });
+            record
+        };
+        // The last record is of an older version.
+        let records = [
+            used(0, 1 << 30),
+            used(1, 3 << 30),
+            used(2, 2 << 30),
+            record(1, 0, 3, Some(60.0)),
+        ];
+        let tables = tables(&day(&records));
+        let need = tables.iter().find(|table| table.title == NEED);
+        assert_eq!(
+            need.expect("table").rows,
+            [["db", "4 GiB", "1.5 GiB", "1 GiB", "3 GiB", "2 GiB"]]
+        );
     }
 
     #[test]
