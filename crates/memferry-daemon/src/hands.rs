@@ -2,6 +2,8 @@
 //! Where the pages of other processes lie, and their moves by the library, a chunk of 2 MiB per call: about a millisecond in which
 //! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
 
+mod pool;
+
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
@@ -18,8 +20,9 @@ use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 use crate::machine::Machine;
 use crate::members;
 use crate::owner::{self, Owner};
-use crate::shared::{Mapping, SharedMemory};
+use crate::shared::SharedMemory;
 use crate::tiering::{CHUNK, Memory, Move, Near, Object, Placed, ProcessId, Way};
+use pool::MAPPERS;
 
 /// Mappings and locked bytes of an owner are compared after that.
 const OWNER_AGE: Duration = Duration::from_secs(5);
@@ -32,9 +35,6 @@ const MOST_OWNER_AGE: Duration = Duration::from_secs(600);
 const SAMPLES: usize = 8;
 /// Pages of one call that asks.
 const ASK: usize = 512;
-/// Processes by which shared pages are looked for, and moved: each has in its page tables what it used itself.
-const MAPPERS: usize = 8;
-
 /// What became of a chunk, bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Carried {
@@ -304,104 +304,6 @@ impl Kernel {
             }
         };
         Ok(places.into_iter().map(place).collect())
-    }
-
-    /// The processes by which shared memory is looked at, and what may move of their mappings in a range of it.
-    fn lenders(
-        &mut self,
-        root: &Path,
-        shared: &SharedMemory,
-        within: &Range<usize>,
-    ) -> Vec<(ProcessId, Vec<Mapping>)> {
-        let (mut lenders, mut bars) = (Vec::new(), Vec::new());
-        for mapper in shared.mappers.iter().take(MAPPERS) {
-            // It may have ended.
-            let Ok(owner) = self.owner(root, mapper.process) else {
-                continue;
-            };
-            let overlap = |of: &&Mapping| of.addresses(within).is_some();
-            let mappings: Vec<Mapping> = mapper.mappings.iter().filter(overlap).cloned().collect();
-            // Locked by one, or with a policy of its own, it stays.
-            let is_barred =
-                |of: &&Mapping| owner.within(&of.range) != std::slice::from_ref(&of.range);
-            bars.extend(mappings.iter().filter(is_barred).map(Mapping::offsets));
-            lenders.push((mapper.process, mappings));
-        }
-        let is_free = |of: &Mapping| {
-            let own = of.offsets();
-            bars.iter()
-                .all(|bar| bar.end <= own.start || own.end <= bar.start)
-        };
-        for (_, mappings) in &mut lenders {
-            mappings.retain(is_free);
-        }
-        lenders
-    }
-
-    /// What a process has not used is not in its page tables, so the others are asked for it.
-    fn look_at_shared(&mut self, machine: &Machine, shared: &SharedMemory) -> Vec<Placed> {
-        let lenders = self.lenders(&machine.root, shared, &(0..usize::MAX));
-        // By chunk: present runs by offset, each once, and who has it.
-        let mut present: BTreeMap<usize, Vec<(Range<usize>, usize)>> = BTreeMap::new();
-        for (lender, (process, mappings)) in lenders.iter().enumerate() {
-            let Ok(pages) = Pages::of(&machine.root.join(format!("proc/{}", process.pid))) else {
-                continue;
-            };
-            for mapping in mappings {
-                let mut add = |run: Range<usize>| {
-                    let mut at = run.start - mapping.range.start + mapping.offset;
-                    let run_end = at + run.len();
-                    while at < run_end {
-                        let end = run_end.min((at / CHUNK + 1) * CHUNK);
-                        let known = present.entry(at / CHUNK).or_default();
-                        let mut holes: Vec<Range<usize>> =
-                            known.iter().map(|(of, _)| of.clone()).collect();
-                        holes.sort_by_key(|of| of.start);
-                        let new = without(std::iter::once(at..end), &holes);
-                        known.extend(new.into_iter().map(|run| (run, lender)));
-                        at = end;
-                    }
-                };
-                // It has ended, if that fails.
-                let _ = pages.each_run(&mapping.range, &mut add);
-            }
-        }
-        // The pages to be asked for, by who has them, and their chunks.
-        let mut asked: Vec<(Vec<usize>, Vec<usize>)> = vec![Default::default(); lenders.len()];
-        let mut places: BTreeMap<usize, (u64, Vec<i32>)> = BTreeMap::new();
-        for (number, runs) in &present {
-            let all: Vec<Range<usize>> = runs.iter().map(|(run, _)| run.clone()).collect();
-            let bytes: usize = all.iter().map(Range::len).sum();
-            places.insert(*number, (bytes as u64, Vec::new()));
-            for offset in samples(&all) {
-                let Some((_, lender)) = runs.iter().find(|(run, _)| run.contains(&offset)) else {
-                    continue;
-                };
-                let mut mappings = lenders[*lender].1.iter();
-                let address = mappings.find_map(|of| of.addresses(&(offset..offset + 1)));
-                let (numbers, pages) = &mut asked[*lender];
-                if let Some(address) = address {
-                    numbers.push(*number);
-                    pages.push(address.start);
-                }
-            }
-        }
-        for ((process, _), (numbers, pages)) in lenders.iter().zip(&asked) {
-            let nodes = nodes(*process, pages).unwrap_or_default();
-            for (number, node) in numbers.iter().zip(nodes).filter(|(_, node)| *node >= 0) {
-                places.entry(*number).or_default().1.push(node);
-            }
-        }
-        let place = |(number, (bytes, nodes)): (usize, (u64, Vec<i32>))| {
-            let (count, node) = top_of(machine, nodes.iter().copied());
-            Placed {
-                number,
-                resident: if nodes.is_empty() { 0 } else { bytes },
-                top: bytes * count / nodes.len().max(1) as u64,
-                node,
-            }
-        };
-        places.into_iter().map(place).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::*;
 use proptest::prelude::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNK_BYTES: u64 = CHUNK as u64;
 
