@@ -133,6 +133,22 @@ fn is_above(brakes: &Brakes, memory: Option<f64>, cpu: Option<f64>) -> bool {
         || cpu.is_some_and(|now| now > brakes.cpu_pressure)
 }
 
+/// Time since the daemon began.
+struct Clock(Box<dyn Fn() -> Duration>);
+
+impl Default for Clock {
+    fn default() -> Self {
+        let began = Instant::now();
+        Self(Box::new(move || began.elapsed()))
+    }
+}
+
+impl Clock {
+    fn now(&self) -> Duration {
+        (self.0)()
+    }
+}
+
 struct Daemon {
     options: Options,
     config: Config,
@@ -148,15 +164,15 @@ struct Daemon {
     unmatched: BTreeSet<String>,
     /// What processes of one group share, and when it is looked for again.
     shared_memory: Rc<[SharedMemory]>,
-    shared_due: Instant,
+    shared_due: Duration,
     /// Of shared memory the processes that were looked at since the last time when all had been, and how often all were.
     sweeps: BTreeMap<Object, (BTreeSet<ProcessId>, u32)>,
     /// Why it is not looked for, if that is so.
     unshared: Option<String>,
     /// When a memory's pages were looked at, and when they are to be again.
-    looks: BTreeMap<Memory, (Instant, Instant)>,
+    looks: BTreeMap<Memory, (Duration, Duration)>,
     /// When memory of a cgroup was reclaimed.
-    reclaimed: BTreeMap<String, Instant>,
+    reclaimed: BTreeMap<String, Duration>,
     pace: Pace,
     brake: Brake,
     /// By group.
@@ -164,7 +180,7 @@ struct Daemon {
     watched: usize,
     /// When this process started; its number is one of this machine's, whatever the root.
     start: Option<u64>,
-    began: Instant,
+    clock: Clock,
     rounds: u64,
     /// What the last round took.
     took: Duration,
@@ -224,7 +240,7 @@ impl Daemon {
             stayed: vec![BTreeMap::new(); config.groups.len()],
             members: Vec::new(),
             shared_memory: Rc::default(),
-            shared_due: Instant::now(),
+            shared_due: Duration::ZERO,
             sweeps: BTreeMap::new(),
             unshared: None,
             unmatched: BTreeSet::new(),
@@ -235,7 +251,7 @@ impl Daemon {
             pressures: vec![OwnPressure::default(); config.groups.len()],
             watched: 0,
             start: members::start(Path::new("/"), std::process::id()),
-            began: Instant::now(),
+            clock: Clock::default(),
             rounds: 0,
             took: Duration::ZERO,
             refused: None,
@@ -320,7 +336,7 @@ impl Daemon {
             self.members.clear();
             self.unmatched.clear();
             self.looks.clear();
-            self.shared_due = Instant::now();
+            self.shared_due = Duration::ZERO;
             self.rounds = self.rounds.next_multiple_of(FIND_ROUNDS);
         }
         self.pace = pace(&config);
@@ -398,7 +414,7 @@ impl Daemon {
         for group in self.newly_unmatched() {
             tracing::warn!(group, "the group matches no process of 16 MiB or more now");
         }
-        if self.shared_due <= Instant::now() {
+        if self.shared_due <= self.clock.now() {
             self.find_shared(&names);
         }
         let there: BTreeSet<Memory> = self.memories().map(|(memory, _)| memory).collect();
@@ -429,7 +445,7 @@ impl Daemon {
 
     fn find_shared(&mut self, names: &[BTreeSet<String>]) {
         let (root, groups) = (&self.options.root, &self.config.groups);
-        let began = Instant::now();
+        let began = self.clock.now();
         // Pages that others map, too, move with that right alone; without it they are nobody's.
         let missing = rights::missing(root, &[rights::SHARED]);
         let group_of = |pid| {
@@ -437,7 +453,8 @@ impl Daemon {
             missing.is_none().then_some(group)
         };
         let found = shared::find(root, group_of);
-        self.shared_due = began + SHARED_AGAIN.max(began.elapsed().saturating_mul(LOOK_COST));
+        let took = self.clock.now() - began;
+        self.shared_due = began + SHARED_AGAIN.max(took.saturating_mul(LOOK_COST));
         let unreadable = found.as_ref().err().map(std::io::Error::to_string);
         let unshared = missing.or(unreadable);
         if let Some(why) = unshared.as_ref().filter(|_| self.unshared != unshared) {
@@ -484,9 +501,9 @@ impl Daemon {
     fn look(&mut self) {
         let memories: Vec<(Memory, usize)> = self.memories().collect();
         let cost = LOOK_COST * u32::try_from(memories.len()).unwrap_or(u32::MAX / LOOK_COST);
-        let (mut denied, round) = (None, Instant::now());
+        let (mut denied, round) = (None, self.clock.now());
         for (memory, group) in memories {
-            let began = Instant::now();
+            let began = self.clock.now();
             let due = self.looks.get(&memory);
             if due.is_some_and(|(_, due)| began < *due) {
                 continue;
@@ -508,7 +525,7 @@ impl Daemon {
                 });
             let near = self.hands.near(&self.machine, memory);
             self.tiering.place(memory, group, &near, &places);
-            let took = began.elapsed();
+            let took = self.clock.now() - began;
             let wait = LOOK_AGAIN.max(took.saturating_mul(cost));
             let due = began + took + wait;
             self.looks.insert(memory, (began, due));
@@ -544,7 +561,7 @@ impl Daemon {
             of.brake.feel(is_above);
         }
         let claims: Vec<Tenant> = self.claims();
-        let ms = self.began.elapsed().as_millis() as u64;
+        let ms = self.clock.now().as_millis() as u64;
         let whole = self.pace.budget(ms);
         let room = Room {
             free: self.machine.room(),
@@ -610,7 +627,7 @@ impl Daemon {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let mut status = shared.clone();
         drop(shared);
-        status.seconds = self.began.elapsed().as_secs_f64();
+        status.seconds = self.clock.now().as_secs_f64();
         self.keep(&status, true);
         status
     }
@@ -652,14 +669,14 @@ impl Daemon {
         let Some(reserved) = self.pace.reserve(ms, whole) else {
             return;
         };
-        let began = Instant::now();
+        let began = self.clock.now();
         let (mut up, mut down) = (0, 0);
         for of in moves {
             // What goes up afterwards counts on the room: without it nothing more goes.
             if of.way == Way::Down && down + of.bytes > budget {
                 break;
             }
-            if self.stop.load(Ordering::Relaxed) || began.elapsed() > MOVE_TIME {
+            if self.stop.load(Ordering::Relaxed) || self.clock.now() - began > MOVE_TIME {
                 break;
             }
             let carried = match self.hands.carry(&self.machine, of, &self.stop) {
@@ -732,7 +749,7 @@ impl Daemon {
                 &bytes.to_string(),
             );
             tracing::debug!(cgroup, bytes, whole = done.is_ok(), "above its limit");
-            self.reclaimed.insert(cgroup.to_owned(), Instant::now());
+            self.reclaimed.insert(cgroup.to_owned(), self.clock.now());
             failed = failed.or(done.err().filter(|error| !error.is_partial()));
         }
         if let Some(error) = failed {
@@ -818,7 +835,7 @@ impl Daemon {
             pid: std::process::id(),
             start: self.start,
             act: self.acts(),
-            seconds: self.began.elapsed().as_secs_f64(),
+            seconds: self.clock.now().as_secs_f64(),
             rounds: self.rounds,
             round_seconds: self.took.as_secs_f64(),
             cpu_seconds: own.unwrap_or(0.0),
@@ -880,3 +897,7 @@ fn pace(config: &Config) -> Pace {
 #[cfg(test)]
 #[path = "daemon_tests.rs"]
 mod tests;
+
+#[cfg(test)]
+#[path = "host_tests.rs"]
+mod host_tests;

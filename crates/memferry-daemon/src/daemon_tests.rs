@@ -206,6 +206,7 @@ fn what_stayed_is_told_by_group_and_reason() {
         memory: daemon.members[0].process.into(),
         number,
         way: Way::Down,
+        cause: crate::tiering::Cause::Exchange,
         node: 0,
         bytes: CHUNK as u64,
     };

@@ -578,6 +578,7 @@ mod tests {
                 memory: ProcessId { pid, start }.into(),
                 number,
                 way: Way::Down,
+                cause: crate::tiering::Cause::Exchange,
                 node: 0,
                 bytes,
             };

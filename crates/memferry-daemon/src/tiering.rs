@@ -11,7 +11,7 @@ use memferry_core::balance::{self, Balance, BalanceParams};
 use memferry_core::hotness::{Access, Bounces, Histogram, Params, Policy, Record, Sweep};
 
 use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, shares};
-use round::Round;
+use round::{Candidates, Round};
 
 /// Bytes of a chunk: what one call of the kernel moves, and a whole THP.
 pub const CHUNK: usize = 2 << 20;
@@ -31,8 +31,10 @@ const KNOWN_REPORTS: u32 = 25;
 const GONE_ROUNDS: u32 = 1500;
 /// Times that all who map a memory were looked at without its use, where not all are looked at in each round, before it counts as idle.
 const SWEEPS: u32 = 2;
-/// Reports without use after which memory makes room for new memory: 60 s, if all report on it.
+/// Reports without use after which memory makes room for new memory: 60 s, in which no gap hides a use.
 const IDLE_REPORTS: u32 = 300;
+/// More rounds without a report are a gap, 5 s: a process whose turn it is each minute has one, one that is watched all the time has none.
+const GAP_ROUNDS: u32 = 25;
 /// A chunk that would not move is left alone for so many rounds, 2 s, then for twice as many, at most 2^8 times.
 const LEAVE_ALONE: u32 = 10;
 /// By so many heats the chunk that goes up is hotter than the one that makes room for it: frequencies are counted with chances,
@@ -118,6 +120,21 @@ pub enum Way {
     Down,
 }
 
+/// Why a chunk moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Its tenant has more than its limit.
+    Limit,
+    /// Idle, it makes room for new memory.
+    NewMemory,
+    /// There is room for it.
+    Free,
+    /// A tenant that has less than its share gets some, from idle memory or from a tenant that has more.
+    Share,
+    /// It changes places with memory that is colder, or hotter.
+    Exchange,
+}
+
 /// One chunk to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
@@ -127,6 +144,8 @@ pub struct Move {
     pub number: usize,
     /// Which way.
     pub way: Way,
+    /// Why.
+    pub cause: Cause,
     /// The node of the top tier that it comes to or leaves.
     pub node: u32,
     /// Bytes that lie elsewhere.
@@ -166,8 +185,11 @@ struct Space {
     records: Vec<u32>,
     /// Reports so far.
     reports: u32,
-    /// Whether one came in this round.
+    /// Whether one came in this round, and the last round in which one came.
     is_reported: bool,
+    reported: u32,
+    /// Round in which reports began to come again after a gap; without one, 0.
+    resumed: u32,
     /// Whether that was of all who map it.
     is_whole: bool,
     /// How often all who map it were looked at.
@@ -249,16 +271,18 @@ pub struct Tiering {
     judged: (u64, u64),
     waste: Rate,
     random: u32,
+    /// Of the last round, for the memory of the lists.
+    candidates: Candidates,
 }
 
 impl Tiering {
     /// Knows nothing yet of so many tenants.
     pub fn new(tenants: usize) -> Self {
         let (params, rounds) = balance::defaults::<u32>();
-        // New pages of two seconds, and bounces of half a minute.
+        // New pages of two seconds, and bounces of ten minutes: what programs use in bursts comes back each minute or so.
         let rounds = BalanceParams {
             rounds: 10,
-            bounce_rounds: 160,
+            bounce_rounds: 3000,
             ..rounds
         };
         // Reports say how often, so frequencies count logarithmically; a level cools off each second.
@@ -280,6 +304,7 @@ impl Tiering {
             judged: (0, 0),
             waste: Rate::default(),
             random: 0x9e37_79b9,
+            candidates: Candidates::default(),
         }
     }
 
@@ -390,6 +415,10 @@ impl Tiering {
         if !space.is_reported {
             space.is_reported = true;
             space.reports += 1;
+            if self.number - space.reported > GAP_ROUNDS {
+                space.resumed = self.number;
+            }
+            space.reported = self.number;
         }
         for seen in report
             .iter()

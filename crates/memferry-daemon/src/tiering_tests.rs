@@ -486,6 +486,32 @@ fn room_for_new_memory_is_made_by_what_idled_for_a_minute() {
     assert_eq!(of_second.count(), 0);
 }
 
+/// A use between two turns is not seen.
+#[test]
+fn what_is_looked_at_in_turn_makes_no_room_for_new_memory() {
+    let (mut tiering, top) = blind_on_one();
+    let claims = [claim(u64::MAX), claim(u64::MAX)];
+    let all = room(0, 32 * CHUNK_BYTES);
+    let mut rounds = |count: u32, is_seen: fn(u32) -> bool| {
+        for round in 0..count {
+            tiering.place(process(0), 0, NEAR, &top);
+            if is_seen(round) {
+                tiering.seen(process(0), &[], None);
+            }
+            tiering.born = 4 * CHUNK_BYTES;
+            tiering.born_on.insert(0, tiering.number);
+            if !tiering.decide(&claims, &all).is_empty() {
+                return true;
+            }
+        }
+        false
+    };
+    assert!(!rounds(20 * IDLE_REPORTS, |round| round % 250 < 25));
+    assert!(!rounds(IDLE_REPORTS - 1, |_| true));
+    // That a kdamond is begun again is no gap.
+    assert!(rounds(IDLE_REPORTS, |round| round % 25 > 5));
+}
+
 #[test]
 fn what_is_protected_stays_though_it_idles() {
     let mut machine = Machine::new(32, &[(20 * CHUNK_BYTES, u64::MAX, 100), (0, u64::MAX, 100)]);
@@ -583,6 +609,7 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
         memory: process(0).into(),
         number,
         way: Way::Down,
+        cause: crate::tiering::Cause::Exchange,
         node: 0,
         bytes: CHUNK_BYTES,
     };

@@ -22,9 +22,15 @@ pub fn put(root: &Path, file: &str, text: &str) {
     fs::write(path, text).expect("file");
 }
 
+/// A folder where files are in memory, as those of /proc and /sys are, if there is one: a test may replace thousands.
+fn in_memory() -> tempfile::TempDir {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    folder.expect("folder")
+}
+
 /// An invented machine with these files.
 pub fn machine(files: &[(&str, &str)]) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
+    let root = in_memory();
     files
         .iter()
         .for_each(|(file, text)| put(root.path(), file, text));
@@ -43,7 +49,7 @@ proc/sys/vm/overcommit_memory = 0
 
 /// An invented machine with these files and what every machine has. See [`changes`].
 pub fn listed(files: &str) -> tempfile::TempDir {
-    let root = tempfile::tempdir().expect("folder");
+    let root = in_memory();
     changes(root.path(), LEAST);
     changes(root.path(), files);
     root

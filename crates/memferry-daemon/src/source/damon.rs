@@ -45,7 +45,7 @@ const TURNS: usize = 11;
 
 /// DAMON as a source.
 #[derive(Debug)]
-pub(super) struct Damon {
+pub(crate) struct Damon {
     /// What names the regions, unless schemes do.
     tracepoint: Option<Tracepoint>,
     /// Of the first processes, and of the others in turn.
@@ -110,7 +110,7 @@ pub(super) fn is_taken(root: &Path) -> bool {
 
 impl Damon {
     /// Takes the kdamonds, which watch nothing yet.
-    pub(super) fn new(knobs: &mut Knobs) -> Result<Self, DaemonError> {
+    pub(crate) fn new(knobs: &mut Knobs) -> Result<Self, DaemonError> {
         let kdamond = |number| Kdamond {
             number,
             ..Kdamond::default()
@@ -127,6 +127,13 @@ impl Damon {
             damon.tracepoint = Tracepoint::read(knobs.root()).map_err(without).ok();
         }
         Ok(damon)
+    }
+
+    /// What a kdamond watches, and its regions at most.
+    #[cfg(test)]
+    pub(crate) fn of_kdamond(&self, number: usize) -> (&[ProcessId], usize) {
+        let of = &self.kdamonds[number];
+        (&of.watched, of.regions)
     }
 
     /// Has kdamonds set up that are off. Whoever had DAMON meanwhile may have left another number of them.

@@ -15,6 +15,8 @@ use crate::status::SampleStatus;
 use crate::tiering::{ProcessId, Seen};
 
 pub use damon::absence as damon_absence;
+#[cfg(test)]
+pub(crate) use damon::{Damon, tests::damon as damon_tree};
 
 /// What a source knows since the last time.
 #[derive(Clone, Debug, PartialEq, Eq)]

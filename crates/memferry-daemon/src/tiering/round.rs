@@ -12,22 +12,23 @@ use memferry_core::balance;
 use memferry_core::hotness::{Histogram, Record};
 
 use super::{
-    Account, CHUNK, IDLE_REPORTS, KNOWN_REPORTS, MARGIN, Memory, Move, Near, Room, STAY_ROUNDS,
-    SWEEPS, Tiering, Way, page_of,
+    Account, CHUNK, Cause, IDLE_REPORTS, KNOWN_REPORTS, MARGIN, Memory, Move, Near, Room,
+    STAY_ROUNDS, SWEEPS, Tiering, Way, page_of,
 };
 use crate::tenants::allowance;
 
 /// A chunk that may move.
-#[derive(Clone, Copy)]
-struct Candidate {
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    /// Index of its memory.
+    memory: u32,
     heat: u32,
-    /// Index of the nodes where it may go up.
-    reach: usize,
     /// The node of the top tier that it is on.
     node: u32,
-    memory: Memory,
-    number: usize,
+    /// Index of the nodes where it may go up.
+    reach: u32,
     group: usize,
+    number: usize,
     /// Bytes that would move.
     bytes: u64,
     /// Without use for so long that new memory may have its place.
@@ -37,9 +38,30 @@ struct Candidate {
     is_known: bool,
 }
 
+/// Candidates by what may become of them. A large host has a hundred thousand: the lists are kept from round to round, since to allocate
+/// them would take longer than to fill them.
+#[derive(Debug, Default)]
+pub(super) struct Candidates {
+    /// By node, the coldest last.
+    cold: BTreeMap<u32, Vec<Candidate>>,
+    /// The hottest last.
+    hot: Vec<Candidate>,
+    /// Of which too little is known to call it cold: it goes down for a limit alone.
+    unknown: Vec<Candidate>,
+}
+
+impl Candidates {
+    fn clear(&mut self) {
+        self.cold.values_mut().for_each(Vec::clear);
+        self.hot.clear();
+        self.unknown.clear();
+    }
+}
+
 /// The choice of one round.
 pub(super) struct Round<'a> {
     of: &'a mut Tiering,
+    memories: Vec<Memory>,
     /// By node of the top tier: what is free, and what these memories have.
     free: BTreeMap<u32, u64>,
     on_node: BTreeMap<u32, u64>,
@@ -49,11 +71,7 @@ pub(super) struct Round<'a> {
     /// By tenant: what it may promote yet, and what it has by now in the top tier.
     allowed: Vec<u64>,
     used: Vec<u64>,
-    /// By node, the coldest last; and the hottest last.
-    cold: BTreeMap<u32, Vec<Candidate>>,
-    hot: Vec<Candidate>,
-    /// Of which too little is known to call it cold: it goes down for a limit alone.
-    unknown: Vec<Candidate>,
+    all: Candidates,
     top: Histogram,
     lower: Histogram,
     least: u32,
@@ -63,12 +81,15 @@ pub(super) struct Round<'a> {
 impl<'a> Round<'a> {
     pub(super) fn new(of: &'a mut Tiering, room: &Room, budget: u64) -> Self {
         let policy = of.policy;
-        let mut cold: BTreeMap<u32, Vec<Candidate>> = BTreeMap::new();
-        let (mut hot, mut unknown) = (Vec::new(), Vec::new());
+        let mut all = std::mem::take(&mut of.candidates);
+        all.clear();
         let (mut top, mut lower) = (Histogram::default(), Histogram::default());
         let threshold = policy.params().threshold;
         let mut on_node = BTreeMap::new();
         let mut reaches: Vec<Vec<Near>> = Vec::new();
+        let mut memories = Vec::with_capacity(of.spaces.len());
+        let is_above = |of: &Account| of.tenant.used > of.tenant.limit;
+        let any_above = of.accounts.iter().any(is_above);
         for (memory, space) in &of.spaces {
             let known = reaches.iter().position(|of| *of == space.nodes);
             let reach = known.unwrap_or_else(|| {
@@ -78,49 +99,55 @@ impl<'a> Round<'a> {
             let now = space.now();
             let candidates = space.chunks.iter().zip(&space.records);
             for (chunk, record) in candidates {
-                let view = record.view(now);
                 let place = chunk.place;
                 *on_node.entry(place.node).or_default() += place.top;
-                let is_idle = space.reports - chunk.used >= IDLE_REPORTS;
+                let may_move = chunk.refused.0 <= of.number
+                    && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
+                if !may_move || !space.is_reported && !any_above {
+                    continue;
+                }
+                let is_idle = space.reports - chunk.used >= IDLE_REPORTS
+                    && of.number - space.resumed >= IDLE_REPORTS;
                 let is_known = space.is_reported
                     && space.reports - chunk.since >= KNOWN_REPORTS
                     && (space.is_whole || is_idle && space.sweeps - chunk.swept >= SWEEPS);
+                let may_go_down = place.top > 0 && (is_known || any_above);
+                let may_come =
+                    place.top < place.resident && space.is_reported && chunk.seen >= room.reports;
+                if !may_go_down && !may_come {
+                    continue;
+                }
+                let view = record.view(now);
                 let candidate = |bytes| Candidate {
+                    memory: memories.len() as u32,
                     heat: policy.heat(view),
-                    reach,
                     node: place.node,
-                    memory: *memory,
-                    number: place.number,
+                    reach: reach as u32,
                     group: space.group,
+                    number: place.number,
                     bytes,
                     is_idle,
                     in_use: chunk.seen > 0,
                     is_known,
                 };
-                let may_move = chunk.refused.0 <= of.number
-                    && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
-                if place.top > 0 && may_move {
-                    if is_known {
-                        u32::count(&[*record], now, &mut top);
-                        let of_node = cold.entry(place.node).or_default();
-                        of_node.push(candidate(place.top));
-                    } else {
-                        unknown.push(candidate(place.top));
-                    }
+                if may_go_down && is_known {
+                    u32::count(&[*record], now, &mut top);
+                    let of_node = all.cold.entry(place.node).or_default();
+                    of_node.push(candidate(place.top));
+                } else if may_go_down {
+                    all.unknown.push(candidate(place.top));
                 }
-                let is_ready = space.is_reported
-                    && u32::from(view.freq) >= threshold
-                    && chunk.seen >= room.reports;
-                if place.top < place.resident && may_move && is_ready {
+                if may_come && u32::from(view.freq) >= threshold {
                     u32::count(&[*record], now, &mut lower);
-                    hot.push(candidate(place.resident - place.top));
+                    all.hot.push(candidate(place.resident - place.top));
                 }
             }
+            memories.push(*memory);
         }
-        for of_node in cold.values_mut() {
+        for of_node in all.cold.values_mut() {
             of_node.sort_by_key(|of| Reverse(of.heat));
         }
-        hot.sort_by_key(|of| of.heat);
+        all.hot.sort_by_key(|of| of.heat);
         let allowed = of
             .accounts
             .iter()
@@ -130,15 +157,14 @@ impl<'a> Round<'a> {
         let least = balance::idle(&policy);
         Self {
             of,
+            memories,
             free: room.free.clone(),
             on_node,
             reaches,
             budget,
             allowed,
             used,
-            cold,
-            hot,
-            unknown,
+            all,
             top,
             lower,
             least,
@@ -148,13 +174,13 @@ impl<'a> Round<'a> {
 
     pub(super) fn run(mut self, born: u64, kernel_moves: bool) -> Vec<Move> {
         self.limits();
-        if kernel_moves {
-            return self.moves;
+        if !kernel_moves {
+            self.make_room(born);
+            self.fill();
+            self.shares();
+            self.exchange();
         }
-        self.make_room(born);
-        self.fill();
-        self.shares();
-        self.exchange();
+        self.of.candidates = self.all;
         self.moves
     }
 
@@ -166,13 +192,14 @@ impl<'a> Round<'a> {
         &self.of.accounts[group]
     }
 
-    fn down(&mut self, of: Candidate) {
+    fn down(&mut self, of: Candidate, cause: Cause) {
         self.used[of.group] = self.used[of.group].saturating_sub(of.bytes);
         *self.free.entry(of.node).or_default() += of.bytes;
         self.moves.push(Move {
-            memory: of.memory,
+            memory: self.memories[of.memory as usize],
             number: of.number,
             way: Way::Down,
+            cause,
             node: of.node,
             bytes: of.bytes,
         });
@@ -185,22 +212,23 @@ impl<'a> Round<'a> {
     /// The nearest node where it may go that has room for it, of equals the emptiest.
     fn node_for(&self, of: &Candidate) -> Option<u32> {
         let free = |near: &&Near| self.free.get(&near.node).copied().unwrap_or(0);
-        let nodes = self.reaches[of.reach].iter();
+        let nodes = self.reaches[of.reach as usize].iter();
         let with_room = nodes.filter(|near| free(near) >= of.bytes);
         let best = with_room.min_by_key(|near| (near.distance, Reverse(free(near))));
         best.map(|near| near.node)
     }
 
-    fn up(&mut self, of: Candidate, node: u32) {
+    fn up(&mut self, of: Candidate, node: u32, cause: Cause) {
         self.used[of.group] += of.bytes;
         self.allowed[of.group] -= of.bytes;
         self.budget -= of.bytes;
         let free = self.free.entry(node).or_default();
         *free = free.saturating_sub(of.bytes);
         self.moves.push(Move {
-            memory: of.memory,
+            memory: self.memories[of.memory as usize],
             number: of.number,
             way: Way::Up,
+            cause,
             node,
             bytes: of.bytes,
         });
@@ -211,12 +239,13 @@ impl<'a> Round<'a> {
     fn send_down(
         &mut self,
         mut of: Vec<Candidate>,
+        cause: Cause,
         mut goes: impl FnMut(&Self, &Candidate) -> bool,
     ) -> Vec<Candidate> {
         let mut stay = Vec::new();
         while let Some(of) = of.pop() {
             match goes(self, &of) {
-                true => self.down(of),
+                true => self.down(of, cause),
                 false => stay.push(of),
             }
         }
@@ -231,14 +260,14 @@ impl<'a> Round<'a> {
         if !(0..self.used.len()).any(|group| is_above(self, group)) {
             return;
         }
-        let mut all = std::mem::take(&mut self.unknown);
-        all.extend(std::mem::take(&mut self.cold).into_values().flatten());
+        let mut all = std::mem::take(&mut self.all.unknown);
+        all.extend(std::mem::take(&mut self.all.cold).into_values().flatten());
         all.sort_by_key(|of| Reverse((of.in_use, of.heat, !of.is_known)));
-        let mut stay = self.send_down(all, |round, of| is_above(round, of.group));
+        let mut stay = self.send_down(all, Cause::Limit, |round, of| is_above(round, of.group));
         stay.retain(|of| of.is_known);
         stay.sort_by_key(|of| Reverse(of.heat));
         for of in stay {
-            self.cold.entry(of.node).or_default().push(of);
+            self.all.cold.entry(of.node).or_default().push(of);
         }
     }
 
@@ -264,13 +293,13 @@ impl<'a> Round<'a> {
                 if short == 0 {
                     return;
                 }
-                let cold = self.cold.remove(node).unwrap_or_default();
-                let stay = self.send_down(cold, |round, of| {
+                let cold = self.all.cold.remove(node).unwrap_or_default();
+                let stay = self.send_down(cold, Cause::NewMemory, |round, of| {
                     let goes = short > 0 && of.is_idle && round.is_spare(of, above_share);
                     short = short.saturating_sub(if goes { of.bytes } else { 0 });
                     goes
                 });
-                self.cold.insert(*node, stay);
+                self.all.cold.insert(*node, stay);
             }
         }
     }
@@ -296,18 +325,18 @@ impl<'a> Round<'a> {
             .fill(&self.of.policy, &self.lower, free, budget);
         let mut room = room * chunk;
         let mut left = Vec::new();
-        while let Some(of) = self.hot.pop() {
+        while let Some(of) = self.all.hot.pop() {
             let is_due = of.bytes <= room && self.may_go_up(&of);
             match self.node_for(&of).filter(|_| is_due) {
                 Some(node) => {
                     room -= of.bytes;
-                    self.up(of, node);
+                    self.up(of, node, Cause::Free);
                 }
                 None => left.push(of),
             }
         }
         left.reverse();
-        self.hot = left;
+        self.all.hot = left;
     }
 
     /// Memory in use of a tenant that has less than its share displaces idle memory, then that of tenants above theirs.
@@ -315,7 +344,7 @@ impl<'a> Round<'a> {
         let mut left = Vec::new();
         // For these nobody makes room in this round.
         let mut stuck = BTreeSet::new();
-        while let Some(hot) = self.hot.pop() {
+        while let Some(hot) = self.all.hot.pop() {
             let is_below = self.used[hot.group] + hot.bytes <= self.account(hot.group).share;
             if !is_below || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 left.push(hot);
@@ -328,20 +357,27 @@ impl<'a> Round<'a> {
             let is_idle = |round: &Self, of: &Candidate| {
                 round.is_spare(of, false) || of.group == hot.group && of.heat <= round.least
             };
-            if !self.displace(&hot, is_idle) && !self.displace(&hot, is_above) {
+            let mut displaced = self.displace(&hot, Cause::Share, is_idle);
+            displaced = displaced || self.displace(&hot, Cause::Share, is_above);
+            if !displaced {
                 stuck.insert((hot.group, hot.reach));
                 left.push(hot);
             }
         }
         left.reverse();
-        self.hot = left;
+        self.all.hot = left;
     }
 
     /// Brings a chunk up after others went down, if enough fit on a node where it may go.
-    fn displace(&mut self, hot: &Candidate, fits: impl Fn(&Self, &Candidate) -> bool) -> bool {
-        for near in 0..self.reaches[hot.reach].len() {
-            let node = self.reaches[hot.reach][near].node;
-            let cold = self.cold.get(&node).map_or(&[][..], Vec::as_slice);
+    fn displace(
+        &mut self,
+        hot: &Candidate,
+        cause: Cause,
+        fits: impl Fn(&Self, &Candidate) -> bool,
+    ) -> bool {
+        for near in 0..self.reaches[hot.reach as usize].len() {
+            let node = self.reaches[hot.reach as usize][near].node;
+            let cold = self.all.cold.get(&node).map_or(&[][..], Vec::as_slice);
             let (mut victims, mut bytes) = (Vec::new(), 0);
             for (at, of) in cold.iter().enumerate().rev() {
                 if bytes >= hot.bytes {
@@ -357,10 +393,10 @@ impl<'a> Round<'a> {
             }
             // The largest index first: the others stay as they are.
             for at in victims {
-                let cold = self.cold.get_mut(&node).map(|of| of.remove(at));
-                cold.into_iter().for_each(|of| self.down(of));
+                let cold = self.all.cold.get_mut(&node).map(|of| of.remove(at));
+                cold.into_iter().for_each(|of| self.down(of, cause));
             }
-            self.up(*hot, node);
+            self.up(*hot, node, cause);
             return true;
         }
         false
@@ -373,11 +409,13 @@ impl<'a> Round<'a> {
         let mut pairs = border.pages;
         let mut stuck = BTreeSet::new();
         while let Some(hot) = self
+            .all
             .hot
             .pop()
             .filter(|hot| pairs > 0 && hot.heat >= border.hot)
         {
-            let bounces = self.of.bounces.of(page_of(hot.memory, hot.number));
+            let page = page_of(self.memories[hot.memory as usize], hot.number);
+            let bounces = self.of.bounces.of(page);
             let is_hot = hot.heat >= balance::bar(&self.of.policy, border.hot, bounces);
             if !is_hot || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 continue;
@@ -387,7 +425,7 @@ impl<'a> Round<'a> {
                     && of.heat + MARGIN <= hot.heat
                     && (of.group == hot.group || round.is_spare(of, false))
             };
-            match self.displace(&hot, fits) {
+            match self.displace(&hot, Cause::Exchange, fits) {
                 true => pairs -= 1,
                 false => {
                     stuck.insert((hot.group, hot.reach));
