@@ -64,6 +64,12 @@ pub enum DaemonError {
         /// Why.
         why: String,
     },
+    /// The daemon was asked of a process or a group that it does not know.
+    #[error("{why}")]
+    Unknown {
+        /// What it is not.
+        why: String,
+    },
     /// A setting did not come back.
     #[error("/{file} was not set back to {before:?}: {error}")]
     NotRestored {
@@ -109,6 +115,9 @@ impl DaemonError {
                 ..
             } => {
                 "be root, on a kernel with CONFIG_DAMON_SYSFS, as Debian's is; or, if the kernel may move pages of the whole host, set source = \"numa-balancing\""
+            }
+            Self::Unknown { .. } => {
+                "give the number of a process of 16 MiB or more that a group takes, or the name of a group"
             }
             Self::NoSource { .. } => {
                 "set source = \"auto\" to take what there is, or free the named one"

@@ -680,6 +680,60 @@ impl World {
     }
 }
 
+#[test]
+fn who_asks_hears_what_is_known_and_why_memory_stays() {
+    let mut host = Host::new(16 << 30);
+    let root = host.root.path().to_owned();
+    (0..40).for_each(|_| host.round());
+    let mut ask = |what: &'static str| {
+        let root = root.clone();
+        let asked = std::thread::spawn(move || explain::ask(&root, what));
+        while !asked.is_finished() {
+            host.round();
+        }
+        asked.join().unwrap()
+    };
+    // A process, and what it shares; then all of its group.
+    let of_process = ask("1008").unwrap();
+    let pids = |of: &Explanation| of.memories.iter().map(|of| of.pid).collect::<Vec<_>>();
+    let mut found = pids(&of_process);
+    found.sort_unstable();
+    assert_eq!(found, [None, Some(1008)]);
+    let of_group = ask("g8").unwrap();
+    assert_eq!(of_group.memories.len() as u64, of_group.group.processes + 1);
+    let states = || {
+        of_group
+            .memories
+            .iter()
+            .map(|of| of.state.as_ref().unwrap())
+    };
+    // What is in the top tier counts after the moves of the round, in the group before them.
+    let resident = states().map(|of| of.resident).sum::<u64>();
+    assert_eq!(resident, of_group.group.resident);
+    assert!(states().any(|of| of.reports > 30 && of.below.len() > 1 && of.nodes.len() == 2));
+    for (what, why) in [
+        ("g99", "there is no group \"g99\"; the groups are g0, g1"),
+        ("77", "there is no process 77"),
+    ] {
+        let told = ask(what).unwrap_err().to_string();
+        assert!(told.starts_with(why), "{told}");
+    }
+    put(&root, "proc/77/statm", "9 9 0\n");
+    put(&root, "proc/77/comm", "g3\n");
+    let told = ask("77").unwrap_err().to_string();
+    assert!(
+        told.contains("is of group g3, but has less than 16 MiB"),
+        "{told}"
+    );
+    put(&root, "proc/77/comm", "other\n");
+    let told = ask("77").unwrap_err().to_string();
+    assert_eq!(told, "no group takes process 77");
+    drop(host);
+    Questions::remove(&root);
+    let told = explain::ask(&root, "g1").unwrap_err().to_string();
+    assert!(told.contains("does it run?"), "{told}");
+}
+
 /// More is used than the top tier holds.
 #[test]
 fn idle_memory_goes_down_where_the_top_tier_is_short() {

@@ -8,6 +8,7 @@
 pub mod config;
 pub mod daemon;
 mod error;
+pub mod explain;
 pub mod hands;
 pub mod history;
 pub mod knobs;

@@ -3,6 +3,7 @@
 //! moves nothing: [`Tiering::decide`] gives the moves, [`Tiering::done`] is told what became of them.
 
 mod round;
+mod state;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,6 +13,7 @@ use memferry_core::hotness::{Access, Bounces, Histogram, Params, Policy, Record,
 
 use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, shares};
 use round::{Candidates, Round};
+pub use state::{Above, Below, MemoryState};
 
 /// Bytes of a chunk: what one call of the kernel moves, and a whole THP.
 pub const CHUNK: usize = 2 << 20;
@@ -200,6 +202,18 @@ impl Space {
     /// Milliseconds of its clock.
     fn now(&self) -> u32 {
         self.reports.wrapping_mul(ROUND_MS)
+    }
+
+    /// Whether a chunk was without use for so long that new memory may have its place.
+    fn is_idle(&self, chunk: &Chunk, round: u32) -> bool {
+        let has_gap = round - self.resumed < IDLE_REPORTS;
+        self.reports - chunk.used >= IDLE_REPORTS && !has_gap
+    }
+
+    /// Whether enough is known of a chunk to call it cold.
+    fn is_known(&self, chunk: &Chunk, is_idle: bool) -> bool {
+        let swept = self.is_whole || is_idle && self.sweeps - chunk.swept >= SWEEPS;
+        self.reports - chunk.since >= KNOWN_REPORTS && swept
     }
 }
 

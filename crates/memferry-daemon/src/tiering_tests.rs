@@ -41,6 +41,18 @@ fn room(free: u64, budget: u64) -> Room {
     }
 }
 
+/// What is told of memory is what was chosen of it.
+fn keeps_to(state: &MemoryState) {
+    let below: u64 = state.below.values().sum();
+    let above: u64 = state.above.values().sum();
+    assert_eq!([below, above], [state.resident - state.top, state.top]);
+    let waiting = state.below.get(&Below::Waiting).copied().unwrap_or(0);
+    assert!(state.chosen_up <= waiting, "{state:?}");
+    let stays = [Above::NotWatched, Above::LeftAlone, Above::Unknown];
+    let stays = stays.iter().filter_map(|of| state.above.get(of));
+    assert!(state.chosen_down + stays.sum::<u64>() <= above, "{state:?}");
+}
+
 impl Machine {
     fn new(capacity_chunks: u64, claims: &[(u64, u64, u32)]) -> Machine {
         let claims: Vec<Tenant> = claims
@@ -105,6 +117,10 @@ impl Machine {
         }
         let room = room(self.capacity - self.all_used(), self.budget);
         let moves = self.tiering.decide(&self.claims, &room);
+        for group in 0..self.claims.len() {
+            let state = self.tiering.state(process(group).into(), &room, &moves);
+            keeps_to(&state.unwrap());
+        }
         let up = moves.iter().filter(|of| of.way == Way::Up);
         let up: u64 = up.map(|of| of.bytes).sum();
         assert!(up <= self.budget, "{up} of {}", self.budget);

@@ -12,8 +12,7 @@ use memferry_core::balance;
 use memferry_core::hotness::{Histogram, Record};
 
 use super::{
-    Account, CHUNK, Cause, IDLE_REPORTS, KNOWN_REPORTS, MARGIN, Memory, Move, Near, Room,
-    STAY_ROUNDS, SWEEPS, Tiering, Way, page_of,
+    Account, CHUNK, Cause, MARGIN, Memory, Move, Near, Room, STAY_ROUNDS, Tiering, Way, page_of,
 };
 use crate::tenants::allowance;
 
@@ -106,11 +105,8 @@ impl<'a> Round<'a> {
                 if !may_move || !space.is_reported && !any_above {
                     continue;
                 }
-                let is_idle = space.reports - chunk.used >= IDLE_REPORTS
-                    && of.number - space.resumed >= IDLE_REPORTS;
-                let is_known = space.is_reported
-                    && space.reports - chunk.since >= KNOWN_REPORTS
-                    && (space.is_whole || is_idle && space.sweeps - chunk.swept >= SWEEPS);
+                let is_idle = space.is_idle(chunk, of.number);
+                let is_known = space.is_reported && space.is_known(chunk, is_idle);
                 let may_go_down = place.top > 0 && (is_known || any_above);
                 let may_come =
                     place.top < place.resident && space.is_reported && chunk.seen >= room.reports;
