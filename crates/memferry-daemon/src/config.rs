@@ -17,6 +17,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use crate::error::DaemonError;
+use crate::members::LEAST_RESIDENT;
 use crate::patterns;
 
 /// The version of the keys below. Whoever adds a key raises it.
@@ -100,6 +101,14 @@ pub struct Group {
     pub units: Vec<glob::Pattern>,
     /// Processes by their names.
     pub processes: Vec<glob::Pattern>,
+    /// Processes by the paths of their programs.
+    pub executables: Vec<glob::Pattern>,
+    /// Processes by the numbers of the users whose they are.
+    pub users: Vec<u32>,
+    /// Of all these not those with such names.
+    pub exclude: Vec<glob::Pattern>,
+    /// Nor those with less in memory, bytes.
+    pub min_size: u64,
     /// A file of names of cgroups, which somebody else keeps up to date.
     pub cgroup_names_file: Option<PathBuf>,
     /// Of the top tier, kept for it.
@@ -359,10 +368,53 @@ struct RawGroup {
     units: Vec<Spanned<String>>,
     #[serde(default)]
     processes: Vec<Spanned<String>>,
+    #[serde(default)]
+    executables: Vec<Spanned<String>>,
+    #[serde(default)]
+    users: Vec<Spanned<User>>,
+    #[serde(default)]
+    exclude: Vec<Spanned<String>>,
+    #[serde(default = "least_resident", deserialize_with = "min_size")]
+    min_size: u64,
     cgroup_names_file: Option<Spanned<PathBuf>>,
     protect: Option<Amount>,
     limit: Option<Spanned<Amount>>,
     weight: Option<Spanned<u32>>,
+}
+
+fn least_resident() -> u64 {
+    LEAST_RESIDENT
+}
+
+fn min_size<'de, D: serde::Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+    let allowed = LEAST_RESIDENT..=1 << 50;
+    bytes_in(from, allowed, "a size; give 16M to 1024T")
+}
+
+/// A user, by number or by name.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "the name or number of a user")]
+enum User {
+    Number(u32),
+    Name(String),
+}
+
+impl User {
+    /// Names are those of this machine, or of this container.
+    fn number(&self) -> Result<u32, String> {
+        let name = match self {
+            Self::Number(number) => return Ok(*number),
+            Self::Name(name) => name,
+        };
+        let known = fs::read_to_string("/etc/passwd").unwrap_or_default();
+        let found = known.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok())?
+        });
+        found.ok_or_else(|| {
+            format!("/etc/passwd has no user {name:?}; `id -u {name}` says the number of one that is elsewhere: write that, without quotes")
+        })
+    }
 }
 
 /// The largest weight: what cgroup's cpu.weight takes as well.
@@ -520,10 +572,11 @@ impl Group {
             let what = format!("{:?} is no absolute path", path.get_ref());
             return Err((path.span(), what));
         }
-        let is_empty = raw.cgroups.is_empty() && raw.units.is_empty() && raw.processes.is_empty();
+        let named = [&raw.cgroups, &raw.units, &raw.processes, &raw.executables];
+        let is_empty = named.iter().all(|of| of.is_empty()) && raw.users.is_empty();
         if is_empty && names_file.is_none() {
             let what = format!(
-                "the group {name:?} takes no process; give cgroups, units, processes or cgroup_names_file"
+                "the group {name:?} takes no process; give cgroups, units, processes, executables, users or cgroup_names_file"
             );
             return Err((span, what));
         }
@@ -551,6 +604,12 @@ impl Group {
             cgroups: read_each(raw.cgroups, patterns::of_cgroups)?,
             units: read_each(raw.units, patterns::of_units)?,
             processes: read_each(raw.processes, patterns::of_processes)?,
+            executables: read_each(raw.executables, patterns::of_executables)?,
+            users: (raw.users.into_iter())
+                .map(|user| user.get_ref().number().map_err(|what| (user.span(), what)))
+                .collect::<Result<_, _>>()?,
+            exclude: read_each(raw.exclude, patterns::of_processes)?,
+            min_size: raw.min_size,
             cgroup_names_file: names_file.map(Spanned::into_inner),
             protect,
             limit: raw.limit.map(Spanned::into_inner),
@@ -813,6 +872,11 @@ limit = "64M"
             (one, "limit = 40", "for a percentage give \"40%\""),
             (one, "cgroups = [\"a.slice\"]", "write \"/a.slice\""),
             (one, "units = [\"a.timer\"]", "no processes"),
+            (one, "executables = [\"bin/a\"]", "write \"*/bin/a\""),
+            (one, "users = [\"no one\"]", "/etc/passwd has no user"),
+            (one, "users = [-1]", "the name or number of a user"),
+            (one, "exclude = [\"/bin/a\"]", "has no folder"),
+            (one, "min_size = \"1M\"", "give 16M to 1024T"),
             (
                 "[[group]]\nname = \"a\"\n",
                 "processes = [\"prometheus-node-exporter\"]",
@@ -834,7 +898,7 @@ limit = "64M"
             (
                 "act = true\n\n[[group]]\nname = \"a\"",
                 3,
-                "give cgroups, units, processes or cgroup_names_file",
+                "give cgroups, units, processes, executables, users or cgroup_names_file",
             ),
             (
                 "[[group]]\nname = \"a b\"\nunits = [\"x\"]",

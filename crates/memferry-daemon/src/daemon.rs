@@ -22,7 +22,7 @@ use crate::hands::{self, Carried, Hands, Kernel};
 use crate::history::History;
 use crate::knobs::Knobs;
 use crate::machine::{Machine, bytes_of};
-use crate::members::{self, Member};
+use crate::members::{self, Least, Member};
 use crate::metrics::{self, Shared};
 use crate::rights;
 use crate::shared::{self, SharedMemory};
@@ -413,10 +413,10 @@ impl Daemon {
             &self.options.root,
             &self.config.groups,
             &names,
-            members::LEAST_RESIDENT,
+            Least::OfGroup,
         );
         for group in self.newly_unmatched() {
-            tracing::warn!(group, "the group matches no process of 16 MiB or more now");
+            tracing::warn!(group, "the group matches no process of its min_size now");
         }
         if self.shared_due <= self.clock.now() {
             self.find_shared(&names);
@@ -701,10 +701,10 @@ impl Daemon {
             .collect();
         let groups = &self.config.groups;
         match members::group_of(root, groups, &names, pid) {
-            Some((group, ..)) if resident < members::LEAST_RESIDENT => format!(
-                "process {pid} is of group {}, but has less than {} MiB in memory: it is left alone",
+            Some((group, ..)) if resident < groups[group].min_size => format!(
+                "process {pid} is of group {}, but has less than {} MiB in memory, its min_size: it is left alone",
                 groups[group].name,
-                members::LEAST_RESIDENT >> 20
+                groups[group].min_size >> 20
             ),
             Some((group, ..)) => format!(
                 "process {pid} is of group {}: it is new, and is looked for within {} s",

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -53,8 +53,11 @@ pub struct Matches {
     pub resident: u64,
     /// Names of the largest, each once.
     pub names: Vec<String>,
-    /// Processes that are left alone, as each has less than 16 MiB.
+    /// Processes that are left alone, as each has less than the group's `min_size`.
     pub small: u64,
+    /// That, bytes.
+    #[serde(rename = "min_size_bytes")]
+    pub min_size: u64,
 }
 
 /// So many names of a group are told.
@@ -75,12 +78,12 @@ pub fn matches(root: &Path, config: &Config) -> Result<Vec<Matches>, DaemonError
             resident: 0,
             names: Vec::new(),
             small: 0,
+            min_size: group.min_size,
         })
         .collect();
-    // Tasks of the kernel have no memory.
-    for member in find(root, &config.groups, &names, 1) {
+    for member in find(root, &config.groups, &names, Least::Any) {
         let of = &mut all[member.group];
-        if member.resident < LEAST_RESIDENT {
+        if member.resident < config.groups[member.group].min_size {
             of.small += 1;
             continue;
         }
@@ -93,9 +96,23 @@ pub fn matches(root: &Path, config: &Config) -> Result<Vec<Matches>, DaemonError
     Ok(all)
 }
 
-/// The members of all groups with at least so many bytes in memory, the largest first; `names` has what each group's file of names
+/// Which processes count by their size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Least {
+    /// Those with what their group wants at least.
+    OfGroup,
+    /// All that have memory, which tasks of the kernel have not.
+    Any,
+}
+
+/// The members of all groups, the largest first; `names` has what each group's file of names
 /// says. This process is none, and those that end meanwhile are left out.
-pub fn find(root: &Path, groups: &[Group], names: &[BTreeSet<String>], least: u64) -> Vec<Member> {
+pub fn find(
+    root: &Path,
+    groups: &[Group],
+    names: &[BTreeSet<String>],
+    least: Least,
+) -> Vec<Member> {
     let mut members: Vec<Member> = pids(root)
         .into_iter()
         .filter(|pid| *pid != std::process::id())
@@ -133,14 +150,19 @@ fn member(
     root: &Path,
     groups: &[Group],
     names: &[BTreeSet<String>],
-    least: u64,
+    least: Least,
     pid: u32,
 ) -> Option<Member> {
     let resident = bytes_of(root, pid, 1)?;
-    if resident < least {
+    let is_any = least == Least::Any;
+    // Before its other files are read.
+    if resident < if is_any { 1 } else { LEAST_RESIDENT } {
         return None;
     }
     let (group, cgroup, name) = group_of(root, groups, names, pid)?;
+    if !is_any && resident < groups[group].min_size {
+        return None;
+    }
     let start = start(root, pid)?;
     Some(Member {
         process: ProcessId { pid, start },
@@ -166,10 +188,31 @@ pub fn group_of(
         .unwrap_or("/")
         .to_owned();
     let name = read("comm").unwrap_or_default();
-    let name = name.trim_end_matches('\n');
-    let group =
-        (groups.iter().zip(names)).position(|(group, names)| takes(group, names, &cgroup, name))?;
-    Some((group, cgroup, name.to_owned()))
+    let process = Named {
+        cgroup: &cgroup,
+        name: name.trim_end_matches('\n'),
+        executable: &|| fs::read_link(root.join(format!("proc/{pid}/exe"))).ok(),
+        user: &|| user(&read("status").ok()?),
+    };
+    let takes = |(group, names): (&Group, &BTreeSet<String>)| takes(group, names, &process);
+    let group = groups.iter().zip(names).position(takes)?;
+    let name = process.name.to_owned();
+    Some((group, cgroup, name))
+}
+
+/// What a process is selected by.
+struct Named<'a> {
+    cgroup: &'a str,
+    name: &'a str,
+    /// Asked only of groups that select by it.
+    executable: &'a dyn Fn() -> Option<PathBuf>,
+    user: &'a dyn Fn() -> Option<u32>,
+}
+
+/// The user of a process, by whose rights it runs.
+fn user(status: &str) -> Option<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// A cgroup whose name is a slice and a scope, as containerd and Docker name one where kubelet asks for systemd's names and they
@@ -190,10 +233,19 @@ fn of_systemd(cgroup: &str) -> Option<String> {
     ))
 }
 
-fn takes(group: &Group, names: &BTreeSet<String>, cgroup: &str, name: &str) -> bool {
-    takes_cgroup(group, names, cgroup)
-        || of_systemd(cgroup).is_some_and(|cgroup| takes_cgroup(group, names, &cgroup))
-        || group.processes.iter().any(|pattern| pattern.matches(name))
+fn takes(group: &Group, names: &BTreeSet<String>, process: &Named<'_>) -> bool {
+    let is_program = |path: PathBuf| {
+        // An upgrade replaces the program of one that runs.
+        let path = path.to_string_lossy();
+        let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
+        group.executables.iter().any(|of| of.matches(path))
+    };
+    let is_taken = takes_cgroup(group, names, process.cgroup)
+        || of_systemd(process.cgroup).is_some_and(|cgroup| takes_cgroup(group, names, &cgroup))
+        || group.processes.iter().any(|of| of.matches(process.name))
+        || !group.executables.is_empty() && (process.executable)().is_some_and(is_program)
+        || !group.users.is_empty() && (process.user)().is_some_and(|of| group.users.contains(&of));
+    is_taken && !group.exclude.iter().any(|of| of.matches(process.name))
 }
 
 fn takes_cgroup(group: &Group, names: &BTreeSet<String>, cgroup: &str) -> bool {
@@ -267,7 +319,7 @@ mod tests {
         let config = Config::parse(text, Path::new("x")).unwrap();
         let mut names = vec![BTreeSet::new(); 3];
         names[1].insert("kubepods-burstable-pod0a_1b.slice".to_owned());
-        let found = find(root.path(), &config.groups, &names, LEAST_RESIDENT);
+        let found = find(root.path(), &config.groups, &names, Least::OfGroup);
         let found: Vec<_> = (found.iter())
             .map(|of| (of.process.pid, of.process.start, of.group, &*of.cgroup))
             .collect();
@@ -287,12 +339,85 @@ mod tests {
         Config::parse(&text, Path::new("x")).unwrap().groups
     }
 
+    /// A process of a cgroup.
+    fn named(cgroup: &str) -> Named<'_> {
+        Named {
+            cgroup,
+            name: "x",
+            executable: &|| None,
+            user: &|| None,
+        }
+    }
+
+    #[test]
+    fn processes_are_selected_by_program_and_user_and_left_out_by_name_and_size() {
+        let root = tempfile::tempdir().unwrap();
+        let mebibyte = (1 << 20) / rustix::param::page_size();
+        for (pid, name, uid, exe, mebibytes) in [
+            (
+                1,
+                "postgres",
+                999,
+                "/usr/lib/postgresql/15/bin/postgres",
+                40,
+            ),
+            (
+                2,
+                "postgres",
+                999,
+                "/usr/lib/postgresql/15/bin/postgres (deleted)",
+                100,
+            ),
+            (3, "psql", 1000, "/usr/lib/postgresql/15/bin/psql", 100),
+            (4, "java", 999, "/opt/java/bin/java", 17),
+        ] {
+            for (file, text) in [
+                ("statm", format!("9 {} 1\n", mebibytes * mebibyte)),
+                ("cgroup", "0::/x\n".to_owned()),
+                ("comm", format!("{name}\n")),
+                ("status", format!("Name:\t{name}\nUid:\t0\t{uid}\t0\t0\n")),
+                (
+                    "stat",
+                    format!("{pid} ({name}) S {}{pid}00 0 0\n", "0 ".repeat(18)),
+                ),
+            ] {
+                put(root.path(), &format!("proc/{pid}/{file}"), &text);
+            }
+            let link = root.path().join(format!("proc/{pid}/exe"));
+            std::os::unix::fs::symlink(exe, link).unwrap();
+        }
+        for (keys, taken) in [
+            (
+                "executables = [\"/usr/lib/postgresql/*/bin/postgres\"]",
+                &[1, 2][..],
+            ),
+            (
+                "executables = [\"*/bin/p*\"]\nexclude = [\"psql\"]",
+                &[1, 2],
+            ),
+            ("executables = [\"*/bin/p*\"]\nmin_size = \"64M\"", &[2, 3]),
+            ("users = [999]", &[1, 2, 4]),
+            ("users = [1000, 999]\nexclude = [\"post*\"]", &[3, 4]),
+            ("users = [\"root\"]", &[]),
+        ] {
+            let found = find(
+                root.path(),
+                &group(keys),
+                &[BTreeSet::new()],
+                Least::OfGroup,
+            );
+            let mut pids: Vec<u32> = found.iter().map(|of| of.process.pid).collect();
+            pids.sort_unstable();
+            assert_eq!(pids, taken, "{keys}");
+        }
+    }
+
     #[test]
     fn an_empty_name_takes_no_process() {
         let group = &group("units = [\"y\"]")[0];
         let names = BTreeSet::from([String::new()]);
-        assert!(!takes(group, &names, "/system.slice/x.service", "x"));
-        assert!(!takes(group, &names, "/", "x"));
+        assert!(!takes(group, &names, &named("/system.slice/x.service")));
+        assert!(!takes(group, &names, &named("/")));
     }
 
     #[test]
@@ -312,7 +437,7 @@ mod tests {
         ] {
             let group = &group(&format!("units = [\"{unit}\"]"))[0];
             assert_eq!(
-                takes(group, &BTreeSet::new(), cgroup, "x"),
+                takes(group, &BTreeSet::new(), &named(cgroup)),
                 is_taken,
                 "{unit} {cgroup}"
             );
@@ -323,18 +448,20 @@ mod tests {
     fn a_cgroup_that_is_named_as_slice_and_scope_is_found_by_both() {
         let cgroup = "/kubepods-besteffort-pod1_2.slice:cri-containerd:17";
         let of = |keys: &str| group(keys).remove(0);
-        let named = |name: &str| {
+        let is_in_file = |name: &str| {
             takes(
                 &of("units = [\"y\"]"),
                 &BTreeSet::from([name.to_owned()]),
-                cgroup,
-                "x",
+                &named(cgroup),
             )
         };
-        assert!(named("kubepods-besteffort-pod1_2.slice") && named("cri-containerd-17.scope"));
-        assert!(named("kubepods-besteffort-pod1_2.slice:cri-containerd:17"));
-        assert!(!named("kubepods-besteffort-pod1.slice") && !named("17"));
-        let takes = |keys: &str| takes(&of(keys), &BTreeSet::new(), cgroup, "x");
+        assert!(is_in_file("kubepods-besteffort-pod1_2.slice"));
+        assert!(is_in_file("cri-containerd-17.scope"));
+        assert!(is_in_file(
+            "kubepods-besteffort-pod1_2.slice:cri-containerd:17"
+        ));
+        assert!(!is_in_file("kubepods-besteffort-pod1.slice") && !is_in_file("17"));
+        let takes = |keys: &str| takes(&of(keys), &BTreeSet::new(), &named(cgroup));
         assert!(
             takes("units = [\"kubepods.slice\"]") && takes("units = [\"cri-containerd-*.scope\"]")
         );
@@ -362,7 +489,7 @@ mod tests {
             fs::write(root.path().join(format!("proc/7/{file}")), bytes).unwrap();
         }
         for keys in ["cgroups = [\"/db\"]", "processes = [\"gro\u{df}e-*\"]"] {
-            let found = find(root.path(), &group(keys), &[BTreeSet::new()], 1);
+            let found = find(root.path(), &group(keys), &[BTreeSet::new()], Least::Any);
             assert_eq!(found.len(), 1, "{keys}");
             assert_eq!(found[0].process.start, 700);
         }

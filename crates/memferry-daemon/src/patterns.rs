@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Patterns of the cgroups, units and processes of a group. One that can never match is refused with what to write instead; whether
+//! Patterns of the cgroups, units, processes and programs of a group. One that can never match is refused with what to write instead; whether
 //! one matches now is known to [`crate::members`] alone.
 
 use std::borrow::Cow;
@@ -91,6 +91,17 @@ pub(crate) fn of_processes(text: &str) -> Result<Pattern, String> {
     wrong(format!(
         "the kernel keeps {COMM_BYTES} bytes of the name of a process; {instead}"
     ))
+}
+
+/// A pattern of paths of programs.
+pub(crate) fn of_executables(text: &str) -> Result<Pattern, String> {
+    match text.starts_with(['/', '*', '?', '[']) {
+        true => pattern(text),
+        false => Err(format!(
+            "{text:?} can never match: /proc/PID/exe leads to a whole path; write {:?}, or the name below processes",
+            format!("*/{text}")
+        )),
+    }
 }
 
 /// The parts of a pattern that stand for one character each, or for any number of them: where each ends, and its bytes at least.

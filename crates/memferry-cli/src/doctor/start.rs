@@ -121,7 +121,7 @@ fn configuration(machine: &Machine) -> Vec<Finding> {
     let groups = start.groups();
     let names = groups.iter().map(Group::cgroup_names);
     let names: Vec<_> = names.map(Result::unwrap_or_default).collect();
-    let members = members::find(&machine.root, groups, &names, members::LEAST_RESIDENT);
+    let members = members::find(&machine.root, groups, &names, members::Least::OfGroup);
     let is_empty = |index: &usize| members.iter().all(|of| of.group != *index);
     let empty: Vec<&str> = (0..groups.len())
         .filter(is_empty)
