@@ -12,9 +12,9 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::cli::daemon::{DaemonArgs, Log, Only};
 use crate::failure::{Cause, Failure};
 use crate::file::{Content, File};
-use crate::output::Results;
+use crate::results::Results;
 use crate::signals;
-use crate::top::text;
+use crate::top::{StatusFile, text};
 use crate::units::about;
 
 /// A configuration without a mistake, and what it matches now.
@@ -131,7 +131,7 @@ pub fn run(args: &DaemonArgs) -> Result<(), Failure> {
         memferry_daemon::run(&options).map_err(|error| told("the daemon ended", &error))?;
     signals::end_the_command(true);
     results.map_or(Ok(()), |results| {
-        results.tell(&args.shown.root, &status, || {
+        results.tell(&args.shown.root, &StatusFile { status: &status }, || {
             text::page(&status, None, &text::View::default())
         })
     })

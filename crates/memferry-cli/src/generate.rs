@@ -5,12 +5,11 @@
 use std::fs;
 use std::io;
 
+use crate::top::StatusFile;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_markdown::{MarkdownOptions, help_markdown_command_custom};
-use memferry_daemon::Status;
 use memferry_daemon::history::Record;
-use memferry_linux::kernel::pghot::Heat;
 use schemars::{JsonSchema, schema_for};
 
 use crate::cli::{Cli, GenerateArgs, Generated};
@@ -19,6 +18,7 @@ use crate::doctor::description::Description as Findings;
 use crate::failure::{Failure, OrFail};
 use crate::file::File;
 use crate::kernel::description::{Changes, Status as KernelStatus};
+use crate::kernel::pghot::HeatFile;
 use crate::process::description::Description as Move;
 use crate::replay::description::Description as Replays;
 use crate::schema::BenchFile;
@@ -37,10 +37,10 @@ enum AnyFile<'a> {
     Doctor(File<Findings>),
     Kernel(File<KernelStatus<'a>>),
     KernelSet(File<Changes<'a>>),
-    Heat(File<Heat>),
+    Heat(File<HeatFile>),
     Trace(File<Trace>),
     Move(File<Move>),
-    Daemon(File<Status>),
+    Daemon(File<StatusFile<'a>>),
     DaemonCheck(File<Right>),
     History(File<History>),
     Record(Record),

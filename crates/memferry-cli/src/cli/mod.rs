@@ -6,10 +6,9 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
-pub use memferry_bench::args::JsonArgs;
+pub use memferry_output::args::{self, JsonArgs, ShownArgs};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -144,17 +143,6 @@ impl Use {
     }
 }
 
-/// Options of what shows a machine.
-#[derive(Debug, Args)]
-pub struct ShownArgs {
-    /// How it is shown.
-    #[command(flatten)]
-    pub json: JsonArgs,
-    /// The folder that holds sys and proc
-    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
-    pub root: PathBuf,
-}
-
 /// Options of `memferry report`.
 #[derive(Debug, Args)]
 pub struct ReportArgs {
@@ -202,8 +190,7 @@ pub enum Generated {
 impl Cli {
     /// Reads the command line; what clap cannot check alone is checked here.
     pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let args = Vec::from_iter(args);
-        let cli = Self::try_parse_from(&args).map_err(|error| with_file_of_json(error, &args))?;
+        let cli: Self = args::read(args)?;
         match &cli.command {
             Command::Bench(bench) => bench.check(),
             Command::Trace(Trace::Import(args)) => args.check(),
@@ -216,28 +203,9 @@ impl Cli {
             Command::Doctor(args) => args.check(),
             _ => Ok(()),
         }
-        .map_err(|why| wrong(&why))?;
+        .map_err(|why| args::wrong(&why))?;
         Ok(cli)
     }
-}
-
-/// Says how `--json` takes the file, where that stands after a space as if it were an argument.
-fn with_file_of_json(mut error: clap::Error, args: &[OsString]) -> clap::Error {
-    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
-        return error;
-    };
-    let is_file = |two: &[OsString]| two[0] == "--json" && two[1] == *unexpected.as_str();
-    if error.kind() == ErrorKind::UnknownArgument && args.windows(2).any(is_file) {
-        let advice = format!("write --json={unexpected}");
-        let advice = ContextValue::StyledStrs(vec![advice.into()]);
-        error.insert(ContextKind::Suggested, advice);
-    }
-    error
-}
-
-/// Wrong usage that clap alone does not see; without the line `Usage:`, for which the command would have to be named.
-pub fn wrong(why: &str) -> clap::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n"))
 }
 
 #[cfg(test)]

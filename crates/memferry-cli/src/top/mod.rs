@@ -10,18 +10,29 @@ use memferry_daemon::Status;
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::cli::daemon::TopArgs;
 use crate::failure::{Failure, OrFail};
 use crate::file::Content;
-use crate::output::Results;
+use crate::results::Results;
 
 use text::View;
 
 /// Rows and columns where the terminal does not say.
 const SIZE: (usize, usize) = (24, 80);
 
-impl Content for Status {
+/// Everything; bytes and seconds, since the daemon began where no more is said.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "DaemonFile")]
+pub struct StatusFile<'a> {
+    /// What the daemon does.
+    #[serde(flatten)]
+    pub status: &'a Status,
+}
+
+impl Content for StatusFile<'_> {
     const SCHEMA: &'static str = "memferry-daemon/1";
 }
 
@@ -32,7 +43,7 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     if is_once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let results = Results::open(&args.shown.json, &[])?;
         let status = read(root)?;
-        return results.tell(root, &status, || {
+        return results.tell(root, &StatusFile { status: &status }, || {
             text::page(&status, None, &View::default())
         });
     }

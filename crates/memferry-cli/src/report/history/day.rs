@@ -16,7 +16,7 @@ use serde::Deserialize;
 use crate::daemon::History;
 use crate::failure::{Failure, OrFail};
 use crate::file::Content;
-use crate::output::file_name;
+use crate::results::file_name;
 use crate::schema::Host;
 
 /// Seconds that are drawn.
