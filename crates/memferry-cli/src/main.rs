@@ -3,7 +3,6 @@
 
 mod chart;
 mod cli;
-mod daemon;
 mod doctor;
 mod generate;
 mod html;
@@ -28,7 +27,7 @@ use memferry_bench::{Stopped, published, restore, schema, spread, ui};
 use memferry_output::exit;
 use memferry_output::failure::{self, Failure, worst};
 use memferry_output::results::{self, Results};
-use memferry_output::{file, signals, units};
+use memferry_output::{file, units};
 use ui::Ui;
 
 /// Before its messages.
@@ -44,7 +43,6 @@ fn run() -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Move(args) => process::run(&args),
-        Command::Daemon(args) => daemon::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),

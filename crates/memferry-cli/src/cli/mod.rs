@@ -6,19 +6,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
 pub use memferry_output::args::{self, JsonArgs, ShownArgs};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub mod daemon;
 pub mod kernel;
 pub mod process;
 pub mod replay;
 pub mod trace;
 
-use daemon::{DaemonArgs, TopArgs};
 use kernel::Kernel;
 use process::ProcessArgs;
 use replay::ReplayArgs;
@@ -60,8 +59,6 @@ pub enum Command {
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
     Kernel(Kernel),
-    /// Keep hot pages of other processes in the top tier, cold ones below, and tenants at their shares
-    Daemon(DaemonArgs),
     /// Show what the daemon does, live
     Top(TopArgs),
     /// Replay memory traces under tiering policies, and compare them
@@ -71,7 +68,7 @@ pub enum Command {
     Trace(Trace),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
-    /// Write man pages, shell completions, the schema of files or the page of all commands
+    /// Write man pages, shell completions, the schema of files or the pages of all commands
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Make the accesses of one run of `memferry bench promote`, which starts this
@@ -121,7 +118,7 @@ impl DoctorArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
-    /// `memferry daemon` keeps hot pages in the top tier
+    /// `memferryd` keeps hot pages in the top tier
     Daemon,
     /// The kernel does: by NUMA balancing, pghot and demotion
     Kernel,
@@ -141,6 +138,20 @@ impl Use {
             Self::Move => "move",
         }
     }
+}
+
+/// Options of `memferry top`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Keys: q ends it, p pauses, s sorts by the next column, j and k or arrows mark a group, Enter opens it."
+)]
+pub struct TopArgs {
+    /// Print it once, with totals; the default where stdout is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// What is shown.
+    #[command(flatten)]
+    pub shown: ShownArgs,
 }
 
 /// Options of `memferry report`.
@@ -177,20 +188,20 @@ pub struct GenerateArgs {
 /// What `memferry generate` writes.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Generated {
-    /// One man page per command
+    /// One man page per command, and for `memferryd`
     Man,
     /// Completions for bash, zsh and fish
     Completions,
     /// The JSON Schema of all files of measurements
     Schema,
-    /// All commands and their options as one page of Markdown
+    /// All commands and their options as one page of Markdown, and those of `memferryd` as another
     Markdown,
 }
 
 impl Cli {
     /// Reads the command line; what clap cannot check alone is checked here.
     pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let cli: Self = args::read(args)?;
+        let cli: Self = args::read(args).map_err(with_name_of_daemon)?;
         match &cli.command {
             Command::Bench(bench) => bench.check(),
             Command::Trace(Trace::Import(args)) => args.check(),
@@ -199,13 +210,23 @@ impl Cli {
                  {0}",
                 args.to
             )),
-            Command::Daemon(args) => args.check(),
             Command::Doctor(args) => args.check(),
             _ => Ok(()),
         }
         .map_err(|why| args::wrong(&why))?;
         Ok(cli)
     }
+}
+
+/// Names the program that `memferry daemon` has become.
+fn with_name_of_daemon(mut error: clap::Error) -> clap::Error {
+    let unknown = error.get(ContextKind::InvalidSubcommand);
+    if unknown == Some(&ContextValue::String("daemon".to_owned())) {
+        let advice = "the daemon is a program of its own now: `memferryd`, and `memferryd check` for its configuration";
+        let advice = ContextValue::StyledStrs(vec![advice.into()]);
+        error.insert(ContextKind::Suggested, advice);
+    }
+    error
 }
 
 #[cfg(test)]
