@@ -7,7 +7,8 @@ BENCH := target/bench
 # Where cargo puts what it builds.
 RELEASE := $(or $(CARGO_TARGET_DIR),target)/release
 MEMFERRY := $(RELEASE)/memferry
-BUILT := $(MEMFERRY) $(RELEASE)/libmemferry.so $(RELEASE)/libmemferry.a
+MEMFERRYD := $(RELEASE)/memferryd
+BUILT := $(MEMFERRY) $(MEMFERRYD) $(RELEASE)/libmemferry.so $(RELEASE)/libmemferry.a
 export PREFIX DESTDIR LIBDIR
 # The Linux that the series is built on: a folder of kernel/hooks.
 BASE ?= 6.12
@@ -80,7 +81,7 @@ lab-kcsan: setup ## the guest tests in a kernel that looks for data races: slow
 
 test-all: setup-test-all check test lab lab-timed lab-zcu102 lab-debug lab-kcsan ## the same, Linux without the series, kernels with checkers, lints, the mails, sanitizers, the oldest compiler, the chart
 	# Prometheus scrapes the daemon for ten minutes.
-	$(CARGO) test --package memferry-cli --test daemon -- --ignored
+	$(CARGO) test --package memferryd --test daemon -- --ignored
 	# The series for today's Linux.
 	$(MAKE) lab lab-kcsan BASE=mainline
 	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --profile debug
@@ -133,15 +134,15 @@ bench: setup ## the full measurement, as published in docs/results (about ten mi
 	$(MEMFERRY) bench stall --json=$(BENCH)/stall.json
 	$(MEMFERRY) report $(BENCH)/move.json $(BENCH)/count.json $(BENCH)/stall.json --output $(BENCH)/report.html
 
-install: setup ## the command, man pages, completions and the library for C under PREFIX (/usr/local); DESTDIR goes before it
-	$(CARGO) build --release --locked --package memferry-cli --package memferry-c
+install: setup ## the command, the daemon, man pages, completions and the library for C under PREFIX (/usr/local); DESTDIR goes before it
+	$(CARGO) build --release --locked --package memferry-cli --package memferryd --package memferry-c
 	packaging/install.sh install $(BUILT)
 
 uninstall: ## takes away what `make install` put there
 	packaging/install.sh uninstall
 
 deb: setup-deb ## Debian packages of the same, with unit and configuration of the daemon, in target/deb
-	$(CARGO) build --release --locked --package memferry-cli --package memferry-c
+	$(CARGO) build --release --locked --package memferry-cli --package memferryd --package memferry-c
 	packaging/deb.sh $(BUILT)
 
 test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, dpkg installs, upgrades and purges them in a folder, and the unit runs in an emulated Debian 13
@@ -149,9 +150,9 @@ test-deb: setup-test-deb deb ## lintian on them, the exposure of the unit, dpkg 
 	packaging/test-unit.sh target/deb/memferry_*.deb
 
 test-kubernetes: setup-test-kubernetes ## the chart and Grafana's dashboard against the types of those who read them, and the program that tells the daemon which pods are in which group
-	$(CARGO) build --release --locked --package memferry-cli
+	$(CARGO) build --release --locked --package memferryd
 	@test -z "$$(gofmt -l deploy)" || { gofmt -d deploy; exit 1; }
-	cd deploy/kubernetes && go vet . && MEMFERRY=$(abspath $(MEMFERRY)) go test .
+	cd deploy/kubernetes && go vet . && MEMFERRYD=$(abspath $(MEMFERRYD)) go test .
 	cd deploy/grafana && go vet . && go test .
 
 kernel-series: setup ## the kernel series as mails, in target/kernel-series

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# deb.sh COMMAND SHARED ARCHIVE: makes Debian packages of what cargo built, from what install.sh puts in place:
-# memferry (the command, and unit and configuration of the daemon), libmemferryN (the shared library), libmemferry-dev
+# deb.sh COMMAND DAEMON SHARED ARCHIVE: makes Debian packages of what cargo built, from what install.sh puts in place:
+# memferry (the command and the daemon, with its unit and configuration), libmemferryN (the shared library), libmemferry-dev
 # (header, libraries and pkg-config file for C programs). The maintainer scripts of memferry are in deb/.
 #
 # OUT (target/deb) is emptied and gets the packages. REVISION (1~memferry1, older than Debian's first would be) is the
@@ -11,7 +11,7 @@ set -eu
 umask 022
 export LC_ALL=C
 
-[ $# = 3 ] || { echo "usage: deb.sh COMMAND SHARED ARCHIVE" >&2; exit 2; }
+[ $# = 4 ] || { echo "usage: deb.sh COMMAND DAEMON SHARED ARCHIVE" >&2; exit 2; }
 packaging=$(cd "$(dirname "$0")" && pwd)
 source=$packaging/..
 out=${OUT:-target/deb}
@@ -32,16 +32,16 @@ install -D -m 644 "$packaging/memferry.service" "$all/usr/lib/systemd/system/mem
 install -D -m 644 "$packaging/memferry.toml" "$all/etc/memferry/memferry.toml"
 # Debian's zsh does not look into site-functions below /usr.
 mkdir "$all/usr/share/zsh/vendor-completions"
-mv "$all/usr/share/zsh/site-functions/_memferry" "$all/usr/share/zsh/vendor-completions/"
+mv "$all"/usr/share/zsh/site-functions/* "$all/usr/share/zsh/vendor-completions/"
 rmdir "$all/usr/share/zsh/site-functions"
-gzip -9n "$all"/usr/share/man/man1/*
-strip --strip-unneeded --remove-section=.comment --remove-section=.note "$all/usr/bin/memferry" "$all/$libdir"/*.so.*.*
+gzip -9n "$all"/usr/share/man/man?/*
+strip --strip-unneeded --remove-section=.comment --remove-section=.note "$all"/usr/bin/* "$all/$libdir"/*.so.*.*
 strip --strip-debug --enable-deterministic-archives --remove-section=.comment --remove-section=.note "$all/$libdir"/*.a
 chmod 644 "$all/$libdir"/*.so.*.*
 
 # The crates that are linked in, each under the one of its licences whose text follows.
 crates() {
-    cargo tree --manifest-path "$source/Cargo.toml" --locked --package memferry-cli --package memferry-c \
+    cargo tree --manifest-path "$source/Cargo.toml" --locked --package memferry-cli --package memferryd --package memferry-c \
         --edges normal,no-proc-macro --prefix none --format '{p}|{l}' >"$work/tree"
     sed 's/ (\*)$//; /(.*)|/d; /^$/d; s/ v/-/' "$work/tree" | sort -u | while IFS='|' read -r crate licences; do
         case $licences in
@@ -101,8 +101,8 @@ END
 # What dpkg-shlibdeps wants to find.
 mkdir "$work/debian"
 printf 'Source: memferry\n\nPackage: memferry\nArchitecture: any\n' >"$work/debian/control"
-needs() { # FILE
-    (cd "$work" && dpkg-shlibdeps -O "$1") >"$work/needs"
+needs() { # FILE...
+    (cd "$work" && dpkg-shlibdeps -O "$@") >"$work/needs"
     sed -n 's/^shlibs:Depends=//p' "$work/needs"
 }
 
@@ -140,7 +140,7 @@ END
 rm -rf "$out"
 mkdir -p "$out"
 library=libmemferry$abi
-command=$(needs "$all/usr/bin/memferry")
+programs=$(needs "$all"/usr/bin/*)
 shared=$(needs "$all/$libdir/libmemferry.so.$upstream")
 take "$library" "$libdir/libmemferry.so.$upstream" "$libdir/libmemferry.so.$abi"
 take libmemferry-dev usr/include "$libdir"
@@ -165,7 +165,7 @@ END
 
 install -D -m 755 -t "$work/memferry/DEBIAN" "$packaging"/deb/*
 echo /etc/memferry/memferry.toml >"$work/memferry/DEBIAN/conffiles"
-pack memferry admin "$command" 'moves memory pages between memory tiers' <<END
+pack memferry admin "$programs" 'moves memory pages between memory tiers' <<END
 Memferry moves memory pages between DRAM, remote DRAM, CXL memory and HBM.
 
 The command moves the pages of running programs, measures, and sets the

@@ -1,17 +1,17 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# install.sh install COMMAND SHARED ARCHIVE, install.sh uninstall: puts what cargo built into place, or takes it away: the
-# command, its manual pages, documents and completions, and for C programs the header, the libraries and the pkg-config file.
+# install.sh install COMMAND DAEMON SHARED ARCHIVE, install.sh uninstall: puts what cargo built into place, or takes it away: the
+# command and the daemon, their manual pages, documents and completions, and for C programs the header, the libraries and the pkg-config file.
 #
 # PREFIX (/usr/local) is where it will be found, LIBDIR (PREFIX/lib) where libraries are; DESTDIR goes before both, for
 # packagers. Nothing else is touched.
 set -eu
 
 case $#${1-} in
-    4install | 1uninstall) ;;
-    *) echo "usage: install.sh install COMMAND SHARED ARCHIVE, or install.sh uninstall" >&2; exit 2 ;;
+    5install | 1uninstall) ;;
+    *) echo "usage: install.sh install COMMAND DAEMON SHARED ARCHIVE, or install.sh uninstall" >&2; exit 2 ;;
 esac
-action=$1 command=${2-} shared=${3-} archive=${4-}
+action=$1 command=${2-} daemon=${3-} shared=${4-} archive=${5-}
 
 prefix=${PREFIX:-/usr/local}
 libdir=${LIBDIR:-$prefix/lib}
@@ -27,10 +27,12 @@ abi=${version%%.*}
 
 made=$(mktemp -d)
 trap 'rm -rf "$made"' EXIT
-man=$root$prefix/share/man/man1
+man=$root$prefix/share/man
 if [ "$action" = install ]; then
     man=$made/man
-    "$command" generate man --out "$man"
+    "$command" generate man --out "$man/man1"
+    mkdir "$man/man8"
+    mv "$man"/man1/*.8 "$man/man8/"
     "$command" generate completions --out "$made/completions"
 fi
 cat >"$made/memferry.pc" <<END
@@ -62,8 +64,9 @@ symlink() { # TARGET PATH
 }
 
 place 755 "$command" "$prefix/bin/memferry"
-for page in "$man"/memferry.1 "$man"/memferry-*.1; do
-    place 644 "$page" "$prefix/share/man/man1/${page##*/}"
+place 755 "$daemon" "$prefix/bin/memferryd"
+for page in "$man"/man1/memferry.1 "$man"/man1/memferry-*.1 "$man"/man8/memferryd.8 "$man"/man8/memferryd-*.8; do
+    place 644 "$page" "$prefix/share/man${page#"$man"}"
 done
 # The command names them as docs/daemon.md. Those of another version may have other names.
 docs=$prefix/share/doc/memferry/docs
@@ -73,9 +76,11 @@ if [ "$action" = install ]; then
         place 644 "$source/docs/$page" "$docs/$page"
     done
 fi
-place 644 "$made/completions/memferry.bash" "$prefix/share/bash-completion/completions/memferry"
-place 644 "$made/completions/_memferry" "$prefix/share/zsh/site-functions/_memferry"
-place 644 "$made/completions/memferry.fish" "$prefix/share/fish/vendor_completions.d/memferry.fish"
+for name in memferry memferryd; do
+    place 644 "$made/completions/$name.bash" "$prefix/share/bash-completion/completions/$name"
+    place 644 "$made/completions/_$name" "$prefix/share/zsh/site-functions/_$name"
+    place 644 "$made/completions/$name.fish" "$prefix/share/fish/vendor_completions.d/$name.fish"
+done
 place 644 "$header" "$prefix/include/memferry.h"
 place 755 "$shared" "$libdir/libmemferry.so.$version"
 [ "$action" = install ] || rm -f "$root$libdir"/libmemferry.so.*

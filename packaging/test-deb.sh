@@ -1,13 +1,13 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# test-deb.sh PACKAGES COMMAND SHARED ARCHIVE: tests the packages that deb.sh left in the folder PACKAGES. lintian finds no
+# test-deb.sh PACKAGES COMMAND DAEMON SHARED ARCHIVE: tests the packages that deb.sh left in the folder PACKAGES. lintian finds no
 # error and no warning, and systemd-analyze a unit whose exposure is at most 3.0 of 10. dpkg installs them below a temporary
 # root, upgrades them to packages of a later revision, removes and purges them; this machine's own packages stay as they are.
 #
 # Whatever it needs and does not find makes it fail.
 set -eu
 
-[ $# = 4 ] || { echo "usage: test-deb.sh PACKAGES COMMAND SHARED ARCHIVE" >&2; exit 2; }
+[ $# = 5 ] || { echo "usage: test-deb.sh PACKAGES COMMAND DAEMON SHARED ARCHIVE" >&2; exit 2; }
 # dpkg gives files to root.
 [ "$(id -u)" = 0 ] || exec fakeroot "$0" "$@"
 PATH=$PATH:/usr/sbin:/sbin
@@ -57,9 +57,9 @@ is_version "$packages"
 wrong=$(dpkg --verify $names)
 [ -z "$wrong" ] || fail "files are not what md5sums says: $wrong"
 libdir=usr/lib/$(dpkg-architecture -qDEB_HOST_MULTIARCH)
-for file in usr/bin/memferry usr/share/man/man1/memferry.1.gz usr/share/man/man1/memferry-daemon.1.gz \
+for file in usr/bin/memferry usr/bin/memferryd usr/share/man/man1/memferry.1.gz usr/share/man/man8/memferryd.8.gz \
     usr/share/bash-completion/completions/memferry usr/share/zsh/vendor-completions/_memferry \
-    usr/share/fish/vendor_completions.d/memferry.fish usr/lib/systemd/system/memferry.service etc/memferry/memferry.toml \
+    usr/share/fish/vendor_completions.d/memferry.fish usr/share/bash-completion/completions/memferryd usr/lib/systemd/system/memferry.service etc/memferry/memferry.toml \
     usr/include/memferry.h "$libdir/libmemferry.so.0" "$libdir/libmemferry.so" "$libdir/libmemferry.a" \
     "$libdir/pkgconfig/memferry.pc" usr/share/doc/memferry/copyright usr/share/doc/memferry/changelog.Debian.gz; do
     [ -f "$root/$file" ] || fail "$file is in no package"
@@ -68,7 +68,7 @@ done
 
 "$root/usr/bin/memferry" --version
 config=$root/etc/memferry/memferry.toml
-"$root/usr/bin/memferry" daemon check --config "$config" | grep 'only watches' ||
+"$root/usr/bin/memferryd" check --config "$config" | grep 'only watches' ||
     fail "the daemon does more than watch by its default configuration"
 
 export PKG_CONFIG_LIBDIR="$root/$libdir/pkgconfig" PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1

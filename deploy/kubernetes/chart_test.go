@@ -101,9 +101,9 @@ func render(t *testing.T, values string) (map[string]runtime.Object, error) {
 }
 
 func TestObjectsAreOfTheAPIAndTheDaemonTakesItsConfiguration(t *testing.T) {
-	memferry := os.Getenv("MEMFERRY")
-	if memferry == "" {
-		t.Fatal("MEMFERRY is not set: the path of the built command; `make test-kubernetes` sets it")
+	memferryd := os.Getenv("MEMFERRYD")
+	if memferryd == "" {
+		t.Fatal("MEMFERRYD is not set: the path of the built daemon; `make test-kubernetes` sets it")
 	}
 	for _, test := range []struct {
 		values, says string
@@ -125,7 +125,7 @@ func TestObjectsAreOfTheAPIAndTheDaemonTakesItsConfiguration(t *testing.T) {
 		if err := os.WriteFile(file, []byte(data["memferry.toml"]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(memferry, "daemon", "check", "--config", file).CombinedOutput()
+		out, err := exec.Command(memferryd, "check", "--config", file).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), test.says) {
 			t.Errorf("%v: %s\n%s", err, out, data["memferry.toml"])
 		}

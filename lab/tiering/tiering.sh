@@ -15,7 +15,7 @@ processes = ["promote-run"]
 END
 cat /tmp/memferry.toml
 ip link set lo up
-memferry daemon --config /tmp/memferry.toml &
+memferryd --config /tmp/memferry.toml &
 daemon=$!
 memferry bench promote --mode none --scenario 1 --size 256M --seconds 60 --runs 1 >/tmp/workload.txt 2>&1 &
 workload=$!

@@ -20,6 +20,7 @@ use super::pinned::{PinnedThread, Since};
 use super::region::{LINE, PAGE, Region};
 use super::rig::{bug, ceiling, failed, new_mover, new_mtcopy, verify};
 use super::throughput::routine;
+use crate::Stopped;
 use crate::args::LanesOn;
 use crate::args::cache::CacheArgs;
 use crate::failure::Failure;
@@ -36,7 +37,7 @@ const ALONE: Duration = Duration::from_millis(100);
 const WARM: u64 = 4;
 
 /// `bench cache`.
-pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let topology = host::topology()?;
     let routines = match args.copy.is_empty() {
         true => copy::available().to_vec(),
@@ -53,7 +54,8 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
                 "the size of the last-level cache is not known",
                 "this machine does not tell it",
                 "give --working-set",
-            ));
+            )
+            .into());
         }
     };
     let room = topology.memory.available_bytes / 4;
@@ -65,7 +67,8 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
                 Size(room >> 20 << 20)
             ),
             "give a smaller --working-set, or free memory",
-        ));
+        )
+        .into());
     }
     let nodes = nodes::choose_or_within(&topology, &args.nodes)?;
     let wanted = args.wanted_total();
@@ -77,7 +80,7 @@ pub fn run_cache(args: &CacheArgs, ui: &Ui) -> Result<BenchFile, Failure> {
         notes.push(note);
     }
     let before = affinity::allowed().map_err(not_pinned)?;
-    let file = shared.keep_off().and_then(|()| {
+    let file = shared.keep_off().map_err(Stopped::from).and_then(|()| {
         let reader = Reader::start(shared.reader, working_set)?;
         let bench = Bench {
             args,

@@ -21,6 +21,7 @@ use super::region::{PAGE, Region, THP};
 use super::rig::bug;
 use super::trace::{Trace, Traced};
 use super::{host, kernel, nodes, threads};
+use crate::Stopped;
 use crate::args::compaction::{CompactionArgs, Load};
 use crate::args::{LanesOn, value_name};
 use crate::failure::{Failure, OrFail};
@@ -30,7 +31,7 @@ use crate::spread::mean_sd;
 use crate::ui::Ui;
 
 /// `bench compaction`.
-pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_compaction(args: &CompactionArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let topology = host::topology()?;
     let place = Place::new(&topology, args)?;
     let found = kernel::migration()?;

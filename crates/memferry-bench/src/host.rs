@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The machine as a benchmark file describes it, and what a reader of its figures must know.
+//! The machine that is measured: what the benchmarks may take of it, and what a reader of their figures must know.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -7,24 +7,11 @@ use std::thread;
 
 use memferry_linux::cgroup;
 use memferry_linux::topology::Topology;
+pub use memferry_output::host::{describe, read};
 
 use super::region::PAGE;
-use crate::failure::{Failure, OrFail};
-use crate::schema::Host;
+use crate::failure::Failure;
 use crate::units::Size;
-
-/// Reads the topology, or says why it cannot be read.
-pub fn read() -> Result<Topology, Failure> {
-    read_from(Path::new("/"))
-}
-
-/// Reads the topology below `root`, or says why it cannot be read.
-pub fn read_from(root: &Path) -> Result<Topology, Failure> {
-    Topology::read_from(root).or_fail(
-        "cannot read the machine's topology",
-        "mount /proc and /sys in this container",
-    )
-}
 
 /// Reads the topology of a machine whose pages the benchmarks know, or says why it cannot be read. Available is what this process may
 /// take: its cgroups can leave it less than the machine has.
@@ -67,33 +54,6 @@ fn of_quota(usable: usize, in_quota: usize) -> Option<String> {
              threads beyond that for the rest of each period."
         )
     })
-}
-
-/// Describes the machine. `copy` is the copy routine that the lanes use, if they copy.
-pub fn describe(topology: &Topology, copy: Option<&str>) -> Host {
-    Host {
-        cpu: topology
-            .cpus
-            .model
-            .clone()
-            .unwrap_or_else(|| "unknown".to_owned()),
-        cpus: topology.cpus.online.len(),
-        kernel: topology.kernel_interface.release.clone(),
-        nodes: topology.nodes_with_memory().count(),
-        page_size: topology.memory.page_bytes as usize,
-        thp_bytes: topology
-            .thp
-            .as_ref()
-            .map_or(0, |thp| thp.pmd_bytes as usize),
-        memory_bytes: topology.memory.total_bytes,
-        hypervisor: topology
-            .cpus
-            .hypervisor_name
-            .clone()
-            .or_else(|| (topology.cpus.hypervisor == Some(true)).then(|| "unnamed".to_owned())),
-        emulated: topology.is_emulated(),
-        copy: copy.map(str::to_owned),
-    }
 }
 
 /// What a reader must know of figures from an emulated processor.

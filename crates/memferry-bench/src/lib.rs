@@ -3,8 +3,7 @@
 //!
 //! Tables and the report are made elsewhere from what these return. Reading order: `args` (what can be asked for), `schema` (the
 //! file), then one benchmark: `throughput` (`move` and `count`, whose memory moves in `rig` through userfaultfd and in `between` by
-//! the kernel), `stall`, `cache`, `promote`, `compaction`; `reproduce` runs one of them as a published table has it. The command takes from here also what its other parts share with them: `failure`, `restore`,
-//! `signals`, `ui`, `units`.
+//! the kernel), `stall`, `cache`, `promote`, `compaction`; `reproduce` runs one of them as a published table has it. The command takes from here also what its other parts share with them: `restore`, `ui`.
 
 pub mod args;
 mod between;
@@ -13,7 +12,6 @@ mod cache;
 mod compaction;
 pub mod cpu_time;
 mod disk;
-pub mod failure;
 pub mod host;
 mod kernel;
 mod nodes;
@@ -26,11 +24,11 @@ pub mod restore;
 mod rig;
 mod rounds;
 pub mod schema;
-pub mod signals;
 #[cfg(test)]
 mod sizes;
 pub mod spread;
 mod stall;
+mod stopped;
 #[cfg(any(test, feature = "synthetic"))]
 pub mod synthetic;
 mod threads;
@@ -39,13 +37,14 @@ mod throughput;
 mod timed;
 mod trace;
 pub mod ui;
-pub mod units;
 
 pub use promote::serve_promote;
 pub use rig::ceiling;
+pub use stopped::Stopped;
 
 use args::Bench;
-use failure::Failure;
+use memferry_output::failure::{self, Failure};
+use memferry_output::{signals, units};
 use schema::BenchFile;
 use ui::Ui;
 
@@ -53,8 +52,8 @@ use ui::Ui;
 /// [`serve_promote`].
 ///
 /// # Errors
-/// It could not be measured, or not all of it: the failure has what was measured before.
-pub fn run(bench: &Bench, ui: &Ui) -> Result<BenchFile, Failure> {
+/// It could not be measured, or not all of it.
+pub fn run(bench: &Bench, ui: &Ui) -> Result<BenchFile, Stopped> {
     match bench {
         Bench::Move(args) => throughput::run_move(args, ui),
         Bench::Count(args) => throughput::run_count(args, ui),
@@ -74,7 +73,7 @@ fn finish(
     failure: Option<Failure>,
     restored: Result<(), Failure>,
     ui: &Ui,
-) -> Result<BenchFile, Failure> {
+) -> Result<BenchFile, Stopped> {
     // What failed first is told; this comes after it.
     if let (Some(_), Err(of_restore)) = (&failure, &restored) {
         ui.warn(&of_restore.to_string());
@@ -115,11 +114,8 @@ fn finish(
             Failure::new(what, "interrupted", "run it again for the whole table")
         }
     };
-    Err(if empty {
-        failure
-    } else {
-        failure.with_partial(file)
-    })
+    let partial = (!empty).then(|| Box::new(file));
+    Err(Stopped { failure, partial })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 use memferry_linux::kernel::{DCBM, MOST_LANES, MTCOPY, NO_MIGRATOR};
 use memferry_linux::topology::Topology;
 
+use crate::Stopped;
 use crate::args::reproduce::ReproduceArgs;
 use crate::args::{self, Backend};
 use crate::failure::Failure;
@@ -23,7 +24,7 @@ use crate::units::{Size, lanes};
 use crate::{host, kernel};
 
 /// `bench reproduce NAME`.
-pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let table = args.table.ok_or_else(|| {
         Failure::new(
             "no table is named",
@@ -47,10 +48,9 @@ pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure
         })?;
         let file = match crate::run(&bench, ui) {
             Ok(file) => Some(file),
-            Err(mut failed) => {
-                let partial = failed.take_partial();
-                failure = Some(failed);
-                partial
+            Err(stopped) => {
+                failure = Some(stopped.failure);
+                stopped.partial.map(|file| *file)
             }
         };
         whole = match (whole, file) {
@@ -67,10 +67,12 @@ pub fn run_reproduce(args: &ReproduceArgs, ui: &Ui) -> Result<BenchFile, Failure
         file
     });
     match (failure, compared) {
-        (Some(failure), Some(file)) => Err(failure.with_partial(file)),
-        (Some(failure), None) => Err(failure),
+        (Some(failure), file) => Err(Stopped {
+            failure,
+            partial: file.map(Box::new),
+        }),
         (None, Some(file)) => Ok(file),
-        (None, None) => Err(plan.impossible()),
+        (None, None) => Err(plan.impossible().into()),
     }
 }
 

@@ -162,9 +162,9 @@ pub fn unless_daemon(root: &Path, is_meant: impl Fn(&str) -> bool) -> Result<(),
     match changed.iter().find(|file| is_meant(file)) {
         None => Ok(()),
         Some(file) => Err(Failure::new(
-            format!("memferry daemon has changed /{file}"),
+            format!("memferryd has changed /{file}"),
             "it sets it back when it ends",
-            "systemctl stop memferry; if it was killed, `memferry daemon --once --dry-run`",
+            "systemctl stop memferry; if it was killed, `memferryd --once --dry-run`",
         )),
     }
 }

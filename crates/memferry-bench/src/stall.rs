@@ -23,6 +23,7 @@ use super::rig::{Means, bug, failed, new_mover, new_mtcopy, one_by_one};
 use super::throughput::routine;
 use super::trace::{Trace, Traced};
 use super::{host, kernel, rig, threads};
+use crate::Stopped;
 use crate::args::{Backend, LanesOn, Length, Migrator, StallArgs, distinct};
 use crate::failure::Failure;
 use crate::schema::{BenchFile, FromTo, Quantiles, Rows, StallRow};
@@ -45,7 +46,7 @@ const ENDED: u8 = 2;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// `bench stall`.
-pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_stall(args: &StallArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let topology = host::topology()?;
     let cpus = host::usable_cpus(&topology);
     let routine = routine(args.copy.as_deref())?;

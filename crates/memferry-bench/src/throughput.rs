@@ -17,6 +17,7 @@ use super::rig::{Means, Pages, Rig};
 use super::rounds::{Case, Rounds, Run, Stand, ceilings};
 use super::trace::Traced;
 use super::{host, kernel, nodes, rig};
+use crate::Stopped;
 use crate::args::{
     Backend, CountArgs, Destination, Migrator, MigratorName, MoveArgs, Priority, RunArgs,
     value_name,
@@ -28,7 +29,7 @@ use crate::ui::Ui;
 use crate::units::Size;
 
 /// `bench move`: all folios in one move.
-pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let of_kernel = args.run.backend == Backend::Kernel;
     let topology = host::topology()?;
     let mut bench = Bench::new(&topology, &args.run, ui)?;
@@ -66,7 +67,7 @@ pub fn run_move(args: &MoveArgs, ui: &Ui) -> Result<BenchFile, Failure> {
 }
 
 /// `bench count`: so many folios in one move; of the kernel as often as the memory allows.
-pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let topology = host::topology()?;
     let mut bench = Bench::new(&topology, &args.run, ui)?;
     bench.counts = true;
@@ -89,7 +90,8 @@ pub fn run_count(args: &CountArgs, ui: &Ui) -> Result<BenchFile, Failure> {
             "cannot measure any of these numbers of folios",
             format!("there is room for {room} of {}", args.folio),
             "give smaller --folios",
-        ));
+        )
+        .into());
     }
     bench.note(
         (counts.len() < asked)
@@ -413,7 +415,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Sets the migrator back and makes the file.
-    fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Failure> {
+    fn finish(mut self, make: fn(Vec<MoveRow>) -> Rows) -> Result<BenchFile, Stopped> {
         let channels = self.control.as_ref().map(|of| of.taken.join(", "));
         let restored = self.control.take().map_or(Ok(()), Control::restore);
         let host = host::describe(self.topology, Some(self.routine.name()));

@@ -3,13 +3,10 @@
 
 mod chart;
 mod cli;
-mod daemon;
 mod doctor;
-mod file;
 mod generate;
 mod html;
 mod kernel;
-mod output;
 mod process;
 mod replay;
 mod report;
@@ -18,48 +15,26 @@ mod top;
 mod topology;
 mod trace;
 
-use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
-use failure::{Cause, Failure, worst};
 use memferry_bench::args::Bench;
 use memferry_bench::args::reproduce::ReproduceArgs;
 #[cfg(test)]
 use memferry_bench::synthetic;
-use memferry_bench::{failure, published, restore, schema, signals, spread, ui, units};
-use output::Results;
+use memferry_bench::{Stopped, published, restore, schema, spread, ui};
+use memferry_output::exit;
+use memferry_output::failure::{self, Failure, worst};
+use memferry_output::results::{self, Results};
+use memferry_output::{file, units};
 use ui::Ui;
 
-fn main() -> ExitCode {
-    match run() {
-        Ok(()) | Err(Failure::BrokenPipe) => ExitCode::SUCCESS,
-        Err(Failure::Found) => ExitCode::FAILURE,
-        // Help goes to stdout with status 0, wrong usage to stderr with status 2.
-        Err(Failure::Usage(error)) if !error.use_stderr() && output::is_stdout_closed() => {
-            tell(&Failure::no_stdout())
-        }
-        Err(Failure::Usage(error)) => match error.print() {
-            Err(failed) if failed.kind() != io::ErrorKind::BrokenPipe => {
-                tell(&Failure::stdout(failed))
-            }
-            _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2)),
-        },
-        Err(failure) => tell(&failure),
-    }
-}
+/// Before its messages.
+const NAME: &str = "memferry";
 
-/// Says why, and gives the status: as a shell has it for a command that a signal ended, if one asked to stop.
-fn tell(failure: &Failure) -> ExitCode {
-    // Without stderr there is nobody to tell.
-    let _ = writeln!(io::stderr(), "memferry: {failure}");
-    let status = match failure.cause() {
-        Cause::Other => 1,
-        Cause::Configuration => 3,
-        Cause::Machine => 4,
-    };
-    ExitCode::from(signals::interrupted().map_or(status, |signal| 128 + signal))
+fn main() -> ExitCode {
+    exit::of(NAME, run())
 }
 
 fn run() -> Result<(), Failure> {
@@ -68,7 +43,6 @@ fn run() -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Kernel(command) => kernel::run(&command),
         Command::Move(args) => process::run(&args),
-        Command::Daemon(args) => daemon::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Trace(command) => trace::run(&command),
@@ -99,14 +73,14 @@ fn measure(bench: &Bench) -> Result<(), Failure> {
     let results = Results::open(json, &[])?;
     let (file, failure) = match memferry_bench::run(bench, &ui) {
         Ok(file) => (Some(file), None),
-        Err(mut failure) => (failure.take_partial(), Some(failure)),
+        Err(Stopped { failure, partial }) => (partial.map(|file| *file), Some(failure)),
     };
     let shown = file.map_or(Ok(()), |file| {
         let text = || table::text::benchmark(&file, bench.anatomy(), published, Ui::columns());
         results.write(&file, text)
     });
     if let (Some(_), Err(unsaved @ Failure::Told(_))) = (&failure, &shown) {
-        tell(unsaved);
+        exit::tell(NAME, unsaved);
     }
     worst([failure.map_or(Ok(()), Err), shown])
 }

@@ -8,7 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::Stdio;
 
-use command::waiting::{Waiting, terminal};
+use command::child::{Waiting, terminal};
 use command::{check_head, done, fails, has, json, memferry, status, stderr, stdout, words};
 use memferry_linux::affinity;
 use serde_json::Value;

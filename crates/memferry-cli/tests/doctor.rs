@@ -43,5 +43,5 @@ fn for_the_daemon_the_last_line_is_whether_it_can_start() {
     assert_eq!(status(&output), 1, "{output:?}");
     let text = stdout(&output);
     let last = text.lines().last().expect("a line");
-    has(last, "memferry daemon cannot start here: /nonexistent");
+    has(last, "memferryd cannot start here: /nonexistent");
 }

@@ -17,16 +17,23 @@ fn every_command_has_a_man_page() {
     let entries = fs::read_dir(&out).expect("list");
     let made = entries.map(|entry| entry.expect("entry").file_name().into_string());
     let made: BTreeSet<String> = made.map(|name| name.expect("UTF-8")).collect();
-    let commands = include_str!("../../../docs/command.md").lines();
-    let commands = commands.filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'));
-    let expected = commands.map(|command| command.replace(' ', "-") + ".1");
-    assert_eq!(made, expected.collect());
+    let pages = |commands: &'static str, section| {
+        let commands = commands
+            .lines()
+            .filter_map(|line| line.strip_prefix("## `")?.strip_suffix('`'));
+        commands.map(move |command| format!("{}.{section}", command.replace(' ', "-")))
+    };
+    let expected = pages(include_str!("../../../docs/command.md"), 1);
+    let of_daemon = pages(include_str!("../../../docs/memferryd.md"), 8);
+    assert_eq!(made, expected.chain(of_daemon).collect());
     assert!(made.len() > 20);
     let page = fs::read_to_string(out.join("memferry-bench-move.1")).expect("page");
     has(&page, "\\-\\-destination");
     let page = fs::read_to_string(out.join("memferry.1")).expect("page");
     has(&page, "memferry\\-report | Exit status");
     has(&page, env!("CARGO_PKG_VERSION"));
+    let page = fs::read_to_string(out.join("memferryd.8")).expect("page");
+    has(&page, "\\-\\-dry\\-run | memferryd\\-check | Exit status");
 }
 
 #[test]
@@ -43,6 +50,17 @@ fn every_shell_has_completions() {
         for hidden in ["promote-run", "generate"] {
             assert!(!text.contains(hidden), "{name} offers {hidden}");
         }
+    }
+}
+
+#[test]
+fn the_daemon_has_completions_of_its_own() {
+    let folder = tempfile::tempdir().expect("folder");
+    let out = folder.path().to_str().expect("path");
+    done(&memferry(&format!("generate completions --out {out}")));
+    for name in ["memferryd.bash", "_memferryd", "memferryd.fish"] {
+        let text = fs::read_to_string(folder.path().join(name)).expect(name);
+        has(&text, "check | dry-run | config");
     }
 }
 
@@ -67,6 +85,7 @@ fn the_published_schema_is_that_of_the_files() {
 #[test]
 fn the_published_page_of_commands_has_all_options() {
     assert_published("markdown", "command.md");
+    assert_published("markdown", "memferryd.md");
 }
 
 #[test]

@@ -3,15 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../../memferry-c/tests/built/mod.rs"]
-mod built;
 mod command;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use built::{built, output, run};
-use command::waiting::terminal;
+use command::built::{built, output, run};
+use command::child::terminal;
 
 /// What `packaging/install.sh` installs, for a C program that knows pkg-config alone.
 #[test]
@@ -30,7 +28,10 @@ fn an_installed_library_is_found_by_pkg_config_and_runs() {
         script
     };
     let mut install = script("install");
-    run(install.arg(env!("CARGO_BIN_EXE_memferry")).args(&libraries));
+    install
+        .arg(env!("CARGO_BIN_EXE_memferry"))
+        .arg(command::daemon::path());
+    run(install.args(&libraries));
     // The command's errors and help name it.
     assert!(prefix.join("share/doc/memferry/docs/daemon.md").is_file());
     let asked = |options: &[&str]| {

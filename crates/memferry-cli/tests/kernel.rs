@@ -143,7 +143,7 @@ fn status_says_whether_the_settings_come_back_at_boot() {
     memferry_bench::synthetic::put(root.path(), "run/memferry/daemon.json", daemons);
     fails(
         &kernel(root.path(), "set --persist"),
-        "memferry daemon has changed | systemctl stop",
+        "memferryd has changed | systemctl stop",
     );
     fs::remove_file(root.path().join("run/memferry/daemon.json")).expect("remove");
     set("set --persist");

@@ -6,7 +6,8 @@ mod command;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use command::waiting::{Waiting, cgroups, for_others, move_below, node, number};
+use command::child::Waiting;
+use command::waiting::{cgroups, for_others, move_below, node, number};
 use command::{done, fails, has, json, memferry, stdout, words};
 
 #[test]

@@ -13,10 +13,11 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use command::machine::{
-    FOLDER, KEPT, kernel, large, machine, put, sysctl, text, tiered, with_pghot,
-};
-use command::waiting::{Waiting, cgroups, for_others, move_below, node, number, terminal};
+use command::child::{Waiting, terminal};
+use command::daemon::daemon;
+use command::machine::{FOLDER, KEPT, kernel, large, machine, put, sysctl, text, with_pghot};
+use command::tiers::tiered;
+use command::waiting::{cgroups, for_others, move_below, node, number};
 use command::{done, fails, has, json, memferry, status, stderr, stdout, synthetic, words};
 use memferry_linux::affinity;
 use rustix::fs::{CWD, FileType, Mode, inotify, mknodat};
@@ -60,7 +61,7 @@ fn ask(line: &str) -> Option<String> {
 #[test]
 fn install_and_uninstall() {
     let stage = tempfile::tempdir().expect("folder");
-    // The library for C is tested in install.rs; a file stands for it here.
+    // The library for C is tested in install.rs; a file stands for it here, and for the daemon.
     let library = stage.path().join("library");
     fs::write(&library, "").expect("file");
     let make = |goal: &str| {
@@ -69,7 +70,7 @@ fn install_and_uninstall() {
         make.args(["--silent", "-C", PROJECT, goal, "CARGO=true", "PREFIX=/usr"])
             .arg(format!("DESTDIR={}", stage.path().display()))
             .arg(format!(
-                "BUILT={} {library} {library}",
+                "BUILT={} {library} {library} {library}",
                 env!("CARGO_BIN_EXE_memferry")
             ));
         let output = make.output().expect("make");
@@ -77,10 +78,13 @@ fn install_and_uninstall() {
     };
     let placed = [
         "bin/memferry",
+        "bin/memferryd",
         "share/man/man1/memferry.1",
         "share/man/man1/memferry-move.1",
         "share/man/man1/memferry-kernel-set.1",
+        "share/man/man8/memferryd.8",
         "share/bash-completion/completions/memferry",
+        "share/bash-completion/completions/memferryd",
         "share/zsh/site-functions/_memferry",
         "share/fish/vendor_completions.d/memferry.fish",
         "share/doc/memferry/docs/daemon.md",
@@ -596,8 +600,12 @@ fn interrupt_daemon_and_top() {
     let config = root.path().join("memferry.toml");
     let group = "source = \"numa-balancing\"\n[[group]]\nname = \"all\"\nprocesses = [\"*\"]\n";
     fs::write(&config, group).expect("file");
-    let line = format!("daemon --root {below} --config {}", config.display());
-    let mut daemon = interruptible(&line, root.path());
+    let mut daemon = daemon(root.path());
+    let daemon = daemon
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut daemon = Waiting(daemon.spawn().expect("start"));
     let top = format!("top --root {below}");
     daemon.until(|_| (status(&memferry(&top)) == 0).then_some(()));
     let (mut person, program) = terminal();

@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use command::waiting::Waiting;
+use command::child::Waiting;
 use command::{done, fails, has, json, memferry, status, stderr, stdout, with_signals, words};
 
 /// Runs `memferry trace` in a folder of its own; what it names without a path is there.

@@ -77,7 +77,6 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         ("bench move --total 1GB", "64KiB"),
         ("bench move --folio 4K,5K", "power of two"),
         ("bench move --lanes 0", "at least 1"),
-        ("daemon --json", "--once"),
         ("doctor --json x.json", "write --json=x.json"),
         ("bench move --migrator dma", "per-folio, batch, mtcopy"),
         ("bench move --destination hot", "warm, unaligned, cold, default, both, all"),
@@ -175,6 +174,16 @@ fn wrong_usage_is_status_2_and_says_what_is_accepted() {
         assert!(stdout(&output).is_empty(), "{line}");
         let usage_of_all = stderr(&output).contains("Usage: memferry <COMMAND>");
         assert!(!usage_of_all || !line.contains(' '), "{line}");
+    }
+}
+
+/// As scripts and units of before it was one call it.
+#[test]
+fn the_daemon_is_another_program() {
+    for line in ["daemon", "daemon check", "daemon --config x"] {
+        let output = memferry(line);
+        assert_eq!(status(&output), 2, "{line}");
+        has(&stderr(&output), "`memferryd` | memferryd check");
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tiering of other processes by itself, on stock kernels: what `memferry daemon` does.
+//! Tiering of other processes by itself, on stock kernels: what `memferryd` does.
 //!
 //! The way is [`source`] (what is hot) -> [`tiering`] (what goes where, by the core's policy and the [`tenants`]' shares) ->
 //! [`hands`] (the library's moves), once per round of [`daemon`]. [`knobs`] holds every setting that is changed, [`status`] says

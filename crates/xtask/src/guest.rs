@@ -63,7 +63,7 @@ impl Programs {
         let mut files = Vec::new();
         if let Some(triple) = &machine.guest.rust_target {
             let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-            let packages = ["memferry-cli", "guest-tests", "memferry"];
+            let packages = ["memferry-cli", "memferryd", "guest-tests", "memferry"];
             command::logged(
                 Command::new(&cargo)
                     .args(["build", "--release", "--locked"])
@@ -82,7 +82,13 @@ impl Programs {
                 "build the guest's Rust programs",
             )?;
             let release = target.join(triple).join("release");
-            let names = ["memferry", "commands", "two_nodes", "examples/buffer_pool"];
+            let names = [
+                "memferry",
+                "memferryd",
+                "commands",
+                "two_nodes",
+                "examples/buffer_pool",
+            ];
             files.extend(names.map(|name| release.join(name)));
         }
         Ok(Self {

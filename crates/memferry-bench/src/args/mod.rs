@@ -16,6 +16,7 @@ use cache::CacheArgs;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use compaction::CompactionArgs;
 use memferry::DEFAULT_BATCH_BYTES;
+use memferry_output::args::JsonArgs;
 use promote::{PromoteArgs, Switch};
 use reproduce::ReproduceArgs;
 
@@ -504,22 +505,6 @@ pub struct OutputArgs {
     /// How it is shown.
     #[command(flatten)]
     pub json: JsonArgs,
-}
-
-/// How a result is shown.
-#[derive(Debug, Args)]
-pub struct JsonArgs {
-    /// Write JSON instead of text; with =FILE, JSON into that file besides the text
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-",
-          value_hint = ValueHint::FilePath)]
-    pub json: Option<PathBuf>,
-}
-
-impl JsonArgs {
-    /// The file, if JSON goes to one.
-    pub fn file(&self) -> Option<&PathBuf> {
-        self.json.as_ref().filter(|path| path.as_os_str() != "-")
-    }
 }
 
 /// Who moves the pages.

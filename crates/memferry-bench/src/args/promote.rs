@@ -32,7 +32,7 @@ pub struct PromoteArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_enum)]
     #[arg(default_value = "1,2", hide_possible_values = true)]
     scenario: Vec<Scenario>,
-    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferry daemon` with DAMON), damos
+    /// What promotes: none, numab2 (kernel.numa_balancing=2), pghot, daemon (`memferryd` with DAMON), damos
     /// (DAMON by itself). With --workload also
     /// the baselines dram (all in the top tier), fill (random pages in the room) and oracle (the best ones) [default: all that this
     /// kernel has]

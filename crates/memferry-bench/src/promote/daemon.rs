@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry daemon` for the time of one run: started for the run's process, waited for until it watches that, ended afterwards.
+//! `memferryd` for the time of one run: started for the run's process, waited for until it watches that, ended afterwards.
 //! What it did is by its own word, since the kernel counts no promotions by move_pages(2).
 
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -38,9 +38,9 @@ impl Daemon {
     pub fn start(root: &Path, process: &str, ui: &Ui) -> Result<Option<Self>, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(
-                "cannot start memferry daemon",
+                "cannot start memferryd",
                 error,
-                "run memferry from a file that is still there, with a /tmp that can be written to",
+                "install memferryd beside memferry or where PATH finds it, with a /tmp that can be written to",
             )
         };
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -53,9 +53,9 @@ impl Daemon {
         );
         fs::write(at("config.toml"), config).map_err(failed)?;
         let log = File::create(at("log")).map_err(failed)?;
-        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        let mut command = Command::new(program());
         command
-            .args(["daemon", "--config"])
+            .arg("--config")
             .arg(at("config.toml"))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -122,7 +122,7 @@ impl Daemon {
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
         let last = log.lines().last().unwrap_or_default().trim();
         Failure::new(
-            "memferry daemon did not act on the run",
+            "memferryd did not act on the run",
             format!("{ended}; the last line of its log is {last:?}"),
             "end what else uses DAMON or is a daemon of memferry (`memferry doctor` names it), or run other modes",
         )
@@ -134,6 +134,14 @@ impl Drop for Daemon {
         // It sets back what it has set, which takes a round at most.
         let _ = self.terminate();
     }
+}
+
+/// The daemon that was installed with this program, else the one that PATH finds.
+fn program() -> PathBuf {
+    let own = std::env::current_exe().ok();
+    let beside = own.map(|own| own.with_file_name("memferryd"));
+    let there = beside.filter(|beside| beside.is_file());
+    there.unwrap_or_else(|| "memferryd".into())
 }
 
 /// From one status to another; none if it did not act with its source until the end.

@@ -31,6 +31,7 @@ use memferry_linux::topology::Topology;
 use rustix::process::geteuid;
 
 use super::host;
+use crate::Stopped;
 use crate::args::promote::{PromoteArgs, Scenario, Switch};
 use crate::failure::{Failure, OrFail};
 use crate::published::promotion::Published;
@@ -48,7 +49,7 @@ use wakers::Wakers;
 pub use worker::serve as serve_promote;
 
 /// `bench promote`.
-pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run_promote(args: &PromoteArgs, ui: &Ui) -> Result<BenchFile, Stopped> {
     let topology = host::topology()?;
     if !args.of_workload.programs().is_empty() {
         return program::run(args, &topology, ui);
@@ -111,7 +112,7 @@ impl<'a> Machine<'a> {
         failure: Option<Failure>,
         rows: Rows,
         mut notes: Vec<String>,
-    ) -> Result<BenchFile, Failure> {
+    ) -> Result<BenchFile, Stopped> {
         let ui = self.bench.ui;
         let restored = self.bench.control.restore();
         notes.extend(host::quota_note(self.topology));

@@ -7,7 +7,6 @@ pub mod cache;
 pub mod compaction;
 pub mod disk;
 pub mod dma;
-mod envelope;
 pub mod gain;
 pub mod promote;
 pub mod reproduced;
@@ -15,6 +14,8 @@ pub mod reproduced;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+pub use memferry_output::envelope::Envelope;
+pub use memferry_output::host::Host;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,6 @@ use cache::CacheRow;
 use compaction::CompactionRow;
 use disk::BesideDisk;
 use dma::DmaRound;
-pub use envelope::Envelope;
 use gain::{GAIN_SCHEMA, GainRow};
 use promote::{Like, PROMOTE_SCHEMA, PromoteRow};
 use reproduced::Reproduced;
@@ -125,35 +125,6 @@ fn case(mode: &str, source: Option<&str>, record: Option<&str>) -> String {
     let source = source.map(|source| format!(" {source}"));
     let record = record.map(|record| format!(", {record}"));
     mode.to_owned() + &source.unwrap_or_default() + &record.unwrap_or_default()
-}
-
-/// The machine that was measured.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
-pub struct Host {
-    /// Processor model as /proc/cpuinfo names it.
-    pub cpu: String,
-    /// CPUs that are online.
-    pub cpus: usize,
-    /// Kernel release.
-    pub kernel: String,
-    /// NUMA nodes with memory.
-    pub nodes: usize,
-    /// Base page, bytes.
-    pub page_size: usize,
-    /// PMD-mapped transparent huge page, bytes; 0 where there is none.
-    pub thp_bytes: usize,
-    /// Memory, bytes.
-    #[serde(default)]
-    pub memory_bytes: u64,
-    /// Hypervisor, where the CPU reports one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub hypervisor: Option<String>,
-    /// Whether an emulator runs the processor's instructions: times are good for ratios only.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub emulated: bool,
-    /// The copy routine that won the measurement on this machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copy: Option<String>,
 }
 
 /// Throughput of copying the same bytes with no page moved.

@@ -6,20 +6,18 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use memferry_bench::args::Bench;
-pub use memferry_bench::args::JsonArgs;
+pub use memferry_output::args::{self, JsonArgs, ShownArgs};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub mod daemon;
 pub mod kernel;
 pub mod process;
 pub mod replay;
 pub mod trace;
 
-use daemon::{DaemonArgs, TopArgs};
 use kernel::Kernel;
 use process::ProcessArgs;
 use replay::ReplayArgs;
@@ -61,8 +59,6 @@ pub enum Command {
     /// Show or set how the kernel copies the pages that it migrates
     #[command(subcommand, arg_required_else_help = true)]
     Kernel(Kernel),
-    /// Keep hot pages of other processes in the top tier, cold ones below, and tenants at their shares
-    Daemon(DaemonArgs),
     /// Show what the daemon does, live
     Top(TopArgs),
     /// Replay memory traces under tiering policies, and compare them
@@ -72,7 +68,7 @@ pub enum Command {
     Trace(Trace),
     /// Make one HTML page, with charts, from benchmark files
     Report(ReportArgs),
-    /// Write man pages, shell completions, the schema of files or the page of all commands
+    /// Write man pages, shell completions, the schema of files or the pages of all commands
     #[command(hide = true)]
     Generate(GenerateArgs),
     /// Make the accesses of one run of `memferry bench promote`, which starts this
@@ -122,7 +118,7 @@ impl DoctorArgs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Use {
-    /// `memferry daemon` keeps hot pages in the top tier
+    /// `memferryd` keeps hot pages in the top tier
     Daemon,
     /// The kernel does: by NUMA balancing, pghot and demotion
     Kernel,
@@ -144,15 +140,18 @@ impl Use {
     }
 }
 
-/// Options of what shows a machine.
+/// Options of `memferry top`.
 #[derive(Debug, Args)]
-pub struct ShownArgs {
-    /// How it is shown.
+#[command(
+    after_help = "Keys: q ends it, p pauses, s sorts by the next column, j and k or arrows mark a group, Enter opens it."
+)]
+pub struct TopArgs {
+    /// Print it once, with totals; the default where stdout is no terminal
+    #[arg(long)]
+    pub once: bool,
+    /// What is shown.
     #[command(flatten)]
-    pub json: JsonArgs,
-    /// The folder that holds sys and proc
-    #[arg(long, hide = true, value_name = "DIR", default_value = "/")]
-    pub root: PathBuf,
+    pub shown: ShownArgs,
 }
 
 /// Options of `memferry report`.
@@ -189,21 +188,20 @@ pub struct GenerateArgs {
 /// What `memferry generate` writes.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Generated {
-    /// One man page per command
+    /// One man page per command, and for `memferryd`
     Man,
     /// Completions for bash, zsh and fish
     Completions,
     /// The JSON Schema of all files of measurements
     Schema,
-    /// All commands and their options as one page of Markdown
+    /// All commands and their options as one page of Markdown, and those of `memferryd` as another
     Markdown,
 }
 
 impl Cli {
     /// Reads the command line; what clap cannot check alone is checked here.
     pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
-        let args = Vec::from_iter(args);
-        let cli = Self::try_parse_from(&args).map_err(|error| with_file_of_json(error, &args))?;
+        let cli: Self = args::read(args).map_err(with_name_of_daemon)?;
         match &cli.command {
             Command::Bench(bench) => bench.check(),
             Command::Trace(Trace::Import(args)) => args.check(),
@@ -212,32 +210,23 @@ impl Cli {
                  {0}",
                 args.to
             )),
-            Command::Daemon(args) => args.check(),
             Command::Doctor(args) => args.check(),
             _ => Ok(()),
         }
-        .map_err(|why| wrong(&why))?;
+        .map_err(|why| args::wrong(&why))?;
         Ok(cli)
     }
 }
 
-/// Says how `--json` takes the file, where that stands after a space as if it were an argument.
-fn with_file_of_json(mut error: clap::Error, args: &[OsString]) -> clap::Error {
-    let Some(ContextValue::String(unexpected)) = error.get(ContextKind::InvalidArg) else {
-        return error;
-    };
-    let is_file = |two: &[OsString]| two[0] == "--json" && two[1] == *unexpected.as_str();
-    if error.kind() == ErrorKind::UnknownArgument && args.windows(2).any(is_file) {
-        let advice = format!("write --json={unexpected}");
+/// Names the program that `memferry daemon` has become.
+fn with_name_of_daemon(mut error: clap::Error) -> clap::Error {
+    let unknown = error.get(ContextKind::InvalidSubcommand);
+    if unknown == Some(&ContextValue::String("daemon".to_owned())) {
+        let advice = "the daemon is a program of its own now: `memferryd`, and `memferryd check` for its configuration";
         let advice = ContextValue::StyledStrs(vec![advice.into()]);
         error.insert(ContextKind::Suggested, advice);
     }
     error
-}
-
-/// Wrong usage that clap alone does not see; without the line `Usage:`, for which the command would have to be named.
-pub fn wrong(why: &str) -> clap::Error {
-    clap::Error::raw(ErrorKind::ValueValidation, format!("{why}\n"))
 }
 
 #[cfg(test)]

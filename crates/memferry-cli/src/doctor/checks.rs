@@ -180,7 +180,7 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
         let beside = note(
             "kernel.numa_balancing is on",
             format!(
-                "it moves pages of {slow} up beside memferry daemon (pid {pid}), whatever its groups are due"
+                "it moves pages of {slow} up beside memferryd (pid {pid}), whatever its groups are due"
             ),
         );
         let beside = beside.set(file, "0").only(Use::Daemon);
@@ -201,7 +201,7 @@ fn promotion(machine: &Machine) -> Vec<Finding> {
         .set(file, "2"),
         Some(_) => wrong(
             "kernel.numa_balancing is 0",
-            format!("pages of {slow} that became hot stay there, unless memferry daemon acts, which wants it off"),
+            format!("pages of {slow} that became hot stay there, unless memferryd acts, which wants it off"),
         )
         .set(file, "2"),
         None => wrong(
@@ -363,7 +363,8 @@ fn damon(machine: &Machine) -> Vec<Finding> {
     let set_up = machine.number(&count).filter(|_| !kdamonds.is_empty());
     if set_up > Some(0) && kdamonds.iter().all(|number| is(machine, number, "off")) {
         let what = format!("of {} kdamonds set up none is on", kdamonds.len());
-        let why = "memferry daemon leaves DAMON to whoever did so; the command is for where nobody needs them";
+        let why =
+            "memferryd leaves DAMON to whoever did so; the command is for where nobody needs them";
         found.push(note(what, why).set(&count, "0"));
     }
     for number in kdamonds.iter().filter(|number| is(machine, number, "on")) {
@@ -385,7 +386,7 @@ fn damon(machine: &Machine) -> Vec<Finding> {
         found.push(
             note(
                 "this kernel has no DAMON in sysfs (CONFIG_DAMON_SYSFS)",
-                "memferry daemon finds hot pages by it, else by what perf samples",
+                "memferryd finds hot pages by it, else by what perf samples",
             )
             .only(Use::Daemon),
         );
@@ -413,7 +414,7 @@ fn pressure(machine: &Machine) -> Vec<Finding> {
     };
     vec![note(
         format!("/{file} is missing or empty"),
-        "memferry daemon does not slow down while programs wait for memory or CPUs; boot with psi=1 on the kernel's command line",
+        "memferryd does not slow down while programs wait for memory or CPUs; boot with psi=1 on the kernel's command line",
     )]
 }
 
@@ -436,7 +437,7 @@ fn daemon(machine: &Machine) -> Vec<Finding> {
     let pid = status.pid;
     let trouble = status.trouble.map(|trouble| {
         note(
-            format!("memferry daemon (pid {pid}) has trouble"),
+            format!("memferryd (pid {pid}) has trouble"),
             format!("{trouble}; docs/daemon.md says what goes on without it"),
         )
     });
@@ -444,7 +445,7 @@ fn daemon(machine: &Machine) -> Vec<Finding> {
     let is_weak = samples.is_some_and(|of| of.event == "page-faults");
     let weak = is_weak.then(|| {
         note(
-            format!("memferry daemon (pid {pid}) samples only page faults"),
+            format!("memferryd (pid {pid}) samples only page faults"),
             "memory that is in use and does not fault looks idle to it; take another source if there is one",
         )
     });

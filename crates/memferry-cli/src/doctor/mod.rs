@@ -14,7 +14,7 @@ mod tests;
 
 use crate::cli::{DoctorArgs, Use};
 use crate::failure::Failure;
-use crate::output::Results;
+use crate::results::Results;
 use crate::table::counted;
 use crate::table::text::wrap;
 use crate::ui::Ui;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whether `memferry daemon` can start on a machine: its configuration, source and rights. Nothing is taken or set.
+//! Whether `memferryd` can start on a machine: its configuration, source and rights. Nothing is taken or set.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -83,9 +83,9 @@ impl Start {
     /// Whether the daemon can start, as a sentence.
     pub fn verdict(&self, machine: &Machine) -> String {
         if let Some(Status { pid, .. }) = running_daemon(machine) {
-            return format!("memferry daemon runs here (pid {pid})");
+            return format!("memferryd runs here (pid {pid})");
         }
-        let no = |why: &dyn std::fmt::Display| format!("memferry daemon cannot start here: {why}");
+        let no = |why: &dyn std::fmt::Display| format!("memferryd cannot start here: {why}");
         match (&self.config, &self.source) {
             (Err(error), _) | (_, Some(Err(error))) => no(error),
             _ if !missing(machine).is_empty() => no(&format!(
@@ -97,7 +97,7 @@ impl Start {
                     Some(_) => "",
                     None => " once it has a configuration",
                 };
-                format!("memferry daemon can start here{once}: source {name}, {why}")
+                format!("memferryd can start here{once}: source {name}, {why}")
             }
             (Ok(_), None) => no(&"no source was looked for"),
         }
@@ -133,7 +133,7 @@ fn configuration(machine: &Machine) -> Vec<Finding> {
         [name] => format!("the group {name} takes no process now"),
         names => format!("the groups {} take no process now", names.join(", ")),
     };
-    let why = "processes of no group, and those with less than 16 MiB, are left alone; see `memferry daemon check`";
+    let why = "processes of no group, and those with less than 16 MiB, are left alone; see `memferryd check`";
     vec![note(what, why)]
 }
 

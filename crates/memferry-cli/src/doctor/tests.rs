@@ -106,7 +106,7 @@ damon | note | no DAMON in sysfs | | sys/kernel/mm/damon = gone
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
 pressure | note | /proc/pressure/memory is missing or empty | | proc/pressure/memory =
 pressure | note | /proc/pressure/cpu is missing or empty | | proc/pressure/cpu = gone
-daemon | note | memferry daemon (pid 7) has trouble | | proc/7/stat = 7 (memferry) S | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"no space\"}
+daemon | note | memferryd (pid 7) has trouble | | proc/7/stat = 7 (memferry) S | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"no space\"}
 daemon | note | samples only page faults | | proc/7/stat = 7 (memferry) S | run/memferry/status.json = {\"pid\": 7, \"source\": {\"samples\": {\"event\": \"page-faults\"}}}
 userfaultfd | note | this user may not use it | echo 1 > /proc/sys/vm/unprivileged_userfaultfd | proc/self/status = CapEff: 0000000000800000
 userfaultfd | note | has no userfaultfd | | proc/sys/vm/unprivileged_userfaultfd = gone

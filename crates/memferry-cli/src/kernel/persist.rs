@@ -11,7 +11,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::failure::Failure;
-use crate::output::Target;
+use crate::results::Target;
 
 /// The first line of each file.
 const HEADER: &str =

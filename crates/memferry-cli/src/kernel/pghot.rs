@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::cli::kernel::HeatArgs;
 use crate::failure::{Failure, OrFail};
 use crate::file::Content;
-use crate::output::Results;
+use crate::results::Results;
 use crate::table::text::{Align, draw, paragraphs};
 use crate::table::{Table, counted, or_dash, setting};
 use crate::ui::Ui;
@@ -162,8 +162,9 @@ pub fn heat(args: &HeatArgs) -> Result<(), Failure> {
     };
     heat.sections
         .retain(|section| args.node.is_none_or(|node| node == section.node));
-    results.tell(root, &heat, || {
-        heat_text(heat.clone(), args.most, Ui::columns())
+    let file = HeatFile { heat };
+    results.tell(root, &file, || {
+        heat_text(file.heat.clone(), args.most, Ui::columns())
     })
 }
 
@@ -181,7 +182,15 @@ fn absent(args: &HeatArgs) -> Result<Failure, Failure> {
     })
 }
 
-impl Content for Heat {
+/// The per-section summary, debugfs `pghot/heat`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Heat")]
+pub struct HeatFile {
+    #[serde(flatten)]
+    heat: Heat,
+}
+
+impl Content for HeatFile {
     const SCHEMA: &'static str = "memferry-heat/1";
 }
 

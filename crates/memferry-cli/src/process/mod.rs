@@ -19,7 +19,7 @@ use memferry_process::{End, Kinds, Process, ProcessMove, ProcessResult, Progress
 
 use crate::cli::process::ProcessArgs;
 use crate::failure::{Failure, worst};
-use crate::output::Results;
+use crate::results::Results;
 use crate::ui::Ui;
 use crate::units::about;
 use cgroup::Cgroup;

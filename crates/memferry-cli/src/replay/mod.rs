@@ -24,7 +24,7 @@ use memferry_replay::truth::Truth;
 
 use crate::cli::replay::ReplayArgs;
 use crate::failure::{Failure, OrFail, worst};
-use crate::output::{Results, Target, file_name};
+use crate::results::{Results, Target, file_name};
 use crate::ui::{Bar, Ui};
 
 /// One trace with what is known of it.

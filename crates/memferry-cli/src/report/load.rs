@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::output::file_name;
+use crate::results::file_name;
 use crate::schema::gain::{GAIN_SCHEMA, GainRow};
 use crate::schema::promote::{PROMOTE_SCHEMA, PromoteRow};
 use crate::schema::{BENCH_SCHEMA, BenchFile, MoveRow, Rows};

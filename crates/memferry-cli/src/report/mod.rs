@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::ReportArgs;
 use crate::failure::{Failure, OrFail};
-use crate::output::Target;
+use crate::results::Target;
 use crate::table::text::benchmark;
 use crate::ui::Ui;
 

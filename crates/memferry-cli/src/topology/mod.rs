@@ -8,11 +8,11 @@ mod copies;
 pub mod description;
 mod text;
 
-pub use memferry_bench::host::{read, read_from};
+pub use memferry_output::host::{read, read_from};
 
 use crate::cli::TopologyArgs;
 use crate::failure::Failure;
-use crate::output::Results;
+use crate::results::Results;
 use crate::ui::Ui;
 use description::Description;
 

@@ -11,7 +11,7 @@ use memferry_replay::trace::{Header, Totals};
 
 use crate::cli::trace::{Format, ImportArgs};
 use crate::failure::{Failure, OrFail};
-use crate::output::{Stream, Target, file_name};
+use crate::results::{Stream, Target, file_name};
 use crate::ui::Ui;
 
 use super::Counted;

@@ -7,7 +7,7 @@ use memferry_replay::trace::{Limits, Reader};
 
 use crate::cli::trace::InfoArgs;
 use crate::failure::Failure;
-use crate::output::Results;
+use crate::results::Results;
 use crate::ui::Ui;
 
 use super::description::Description;

@@ -20,7 +20,7 @@ use memferry_replay::trace::Totals;
 
 use crate::cli::trace::Trace;
 use crate::failure::Failure;
-use crate::output::{Stream, cannot_write};
+use crate::results::{Stream, cannot_write};
 use crate::units::about;
 
 /// Runs one of the commands.

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cli::trace::RecordArgs;
 use crate::failure::Failure;
-use crate::output::{Stream, Target};
+use crate::results::{Stream, Target};
 use crate::ui::Ui;
 
 use super::pipe::{self, Log, Writing};

@@ -5,7 +5,7 @@ use memferry_replay::trace::{Limits, Reader, reduce};
 
 use crate::cli::trace::ReduceArgs;
 use crate::failure::Failure;
-use crate::output::Target;
+use crate::results::Target;
 
 /// Reads a trace and writes a smaller one.
 pub fn run(args: &ReduceArgs) -> Result<(), Failure> {

@@ -77,22 +77,3 @@ pub fn large(cpus: u32, release: &str) -> tempfile::TempDir {
          NODES/node0/meminfo = Node 0 MemTotal: 16777216 kB;Node 0 MemFree: 8388608 kB"
     ))
 }
-
-/// A machine with two tiers, which NUMA balancing serves.
-pub fn tiered() -> tempfile::TempDir {
-    synthetic::listed(
-        "proc/sys/kernel/osrelease = 6.12.0
-         proc/sys/kernel/numa_balancing = 1
-         proc/vmstat = pgpromote_success 1
-         NODES/online = 0-1
-         NODES/has_memory = 0-1
-         NODES/node0/cpulist = 0
-         NODES/node0/distance = 10 20
-         NODES/node0/meminfo = Node 0 MemTotal: 1048576 kB;Node 0 MemFree: 524288 kB
-         NODES/node1/cpulist =
-         NODES/node1/distance = 20 10
-         NODES/node1/meminfo = Node 1 MemTotal: 1048576 kB;Node 1 MemFree: 524288 kB
-         TIERS/memory_tier4/nodelist = 0
-         TIERS/memory_tier22/nodelist = 1",
-    )
-}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry daemon` with processes on a machine with a slow tier: hot pages come up, what is above a limit goes down, every byte is
+//! `memferryd` with processes on a machine with a slow tier: hot pages come up, what is above a limit goes down, every byte is
 //! right, and the kernel's settings are as before, however the daemon ends.
 
 use std::fs;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::Case;
-use crate::program::{Done, command, memferry, number, signal};
+use crate::program::{self, Done, memferry, memferryd, number, signal};
 use crate::promote::need_tiers;
 use crate::victim::{FAULTS, HOT, NOBODY, PAGE, POOL, Victim};
 
@@ -159,7 +159,7 @@ impl Drop for Daemon {
 }
 
 fn start() -> Command {
-    command(&format!("daemon --config {CONFIG}"))
+    program::daemon(&format!("--config {CONFIG}"))
 }
 
 /// Bits of capability sets (include/uapi/linux/capability.h).
@@ -445,8 +445,11 @@ fn rights() -> Result<(), String> {
 
     let once = |config: &str, rights| {
         fs::write(CONFIG, config).unwrap();
-        let line = format!("daemon --config {CONFIG} --once");
-        Done::new(&line, limit(&mut command(&line), rights).output().unwrap())
+        let line = format!("--config {CONFIG} --once");
+        Done::new(
+            &line,
+            limit(&mut program::daemon(&line), rights).output().unwrap(),
+        )
     };
     let balancing = "act = true\nsource = \"numa-balancing\"\n";
     once(balancing, &[SYS_PTRACE, DAC_READ_SEARCH])
@@ -510,14 +513,14 @@ fn watches() -> Result<(), String> {
     let before = settings();
     let (mut hot, idle, top) = two();
     fs::write(CONFIG, GROUPS).unwrap();
-    memferry(&format!("daemon check --config {CONFIG}"))
+    memferryd(&format!("check --config {CONFIG}"))
         .gives(0)
         .says("only watches");
     let mut daemon = Daemon::new(GROUPS);
     daemon.wait("twenty rounds", |status| number(&status["rounds"]) >= 20);
     // A file that is wrong changes nothing, and is told with its line.
     fs::write(CONFIG, format!("{GROUPS}act = true\n")).unwrap();
-    memferry(&format!("daemon check --config {CONFIG}"))
+    memferryd(&format!("check --config {CONFIG}"))
         .gives(3)
         .says("memferry.toml:9");
     signal(daemon.0.id(), libc::SIGHUP);
@@ -556,7 +559,7 @@ fn killed() -> Result<(), String> {
         assert_ne!(changed, before, "{source}");
         daemon.kill();
         assert_eq!(settings(), changed, "{source}");
-        memferry(&format!("daemon --config {CONFIG} --once --json")).gives(0);
+        memferryd(&format!("--config {CONFIG} --once --json")).gives(0);
         assert_eq!(settings(), before, "{source}");
     }
     drop((hot, idle));
@@ -568,7 +571,7 @@ fn foreign() -> Result<(), String> {
     has_damon()?;
     fs::write(KDAMONDS, "1").unwrap();
     fs::write(CONFIG, format!("source = \"damon\"\n{GROUPS}")).unwrap();
-    let done = memferry(&format!("daemon --config {CONFIG} --once"));
+    let done = memferryd(&format!("--config {CONFIG} --once"));
     let left = fs::read_to_string(KDAMONDS).unwrap();
     fs::write(KDAMONDS, "0").unwrap();
     done.gives(4).says("somebody else has set up 1 kdamonds");
@@ -576,7 +579,7 @@ fn foreign() -> Result<(), String> {
     // Two daemons do not run at the same time.
     let mut daemon = Daemon::new(GROUPS);
     daemon.wait("a round", |status| number(&status["rounds"]) >= 1);
-    memferry(&format!("daemon --config {CONFIG} --once"))
+    memferryd(&format!("--config {CONFIG} --once"))
         .gives(1)
         .says("another daemon (pid");
     daemon.end();
@@ -692,7 +695,7 @@ fn killed_often(times: u64) -> Result<(), String> {
         changed += u64::from(settings() != before);
         moved += u64::from(on_top(&hot, &top) != was);
         fs::write(CONFIG, "wrong").unwrap();
-        memferry(&format!("daemon --config {CONFIG}"))
+        memferryd(&format!("--config {CONFIG}"))
             .gives(3)
             .says("memferry.toml:1");
         assert_eq!(settings(), before, "after {time} kills");

@@ -9,20 +9,34 @@ use serde_json::Value;
 
 /// Where the command is.
 pub fn path() -> PathBuf {
-    if let Some(path) = std::env::var_os("MEMFERRY") {
-        return path.into();
+    match std::env::var_os("MEMFERRY") {
+        Some(path) => path.into(),
+        None => built("memferry"),
     }
+}
+
+/// Where a program is that was built or installed with this one.
+fn built(name: &str) -> PathBuf {
     let me = std::env::current_exe().unwrap();
     let folders = me.ancestors().skip(1).take(2);
     folders
-        .map(|folder| folder.join("memferry"))
+        .map(|folder| folder.join(name))
         .find(|path| path.is_file())
-        .unwrap_or_else(|| "memferry".into())
+        .unwrap_or_else(|| name.into())
 }
 
 /// The command with these arguments, words between spaces.
 pub fn command(line: &str) -> Command {
-    let mut command = Command::new(path());
+    started(path(), line)
+}
+
+/// The daemon with these arguments.
+pub fn daemon(line: &str) -> Command {
+    started(built("memferryd"), line)
+}
+
+fn started(program: PathBuf, line: &str) -> Command {
+    let mut command = Command::new(program);
     command
         .args(line.split_whitespace())
         .stdin(Stdio::null())
@@ -49,7 +63,7 @@ impl fmt::Debug for Done {
         } = self;
         write!(
             f,
-            "memferry {line}: status {status:?}\nstdout: {out}\nstderr: {told}"
+            "{line}: status {status:?}\nstdout: {out}\nstderr: {told}"
         )
     }
 }
@@ -82,6 +96,11 @@ impl Done {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+}
+
+/// Runs the daemon to its end.
+pub fn memferryd(line: &str) -> Done {
+    Done::new(&format!("memferryd {line}"), daemon(line).output().unwrap())
 }
 
 /// Runs the command to its end.

@@ -23,6 +23,7 @@ use super::spec::{Job, Message};
 use super::workload::spec::Placing;
 use super::workload::{self, Round, gain, leave_out, room_of_best, turns};
 use super::{Machine, not_available};
+use crate::Stopped;
 use crate::args::program::Program;
 use crate::args::promote::PromoteArgs;
 use crate::args::workload::name_of;
@@ -41,7 +42,7 @@ const USUAL: u64 = 160 << 20;
 const MOST_KEYS: u64 = 100_000_000;
 
 /// All programs.
-pub fn run(args: &PromoteArgs, topology: &Topology, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run(args: &PromoteArgs, topology: &Topology, ui: &Ui) -> Result<BenchFile, Stopped> {
     let plan = Plan::new(topology, args)?;
     let mut machine = Machine::start(topology, &plan.place, &plan.modes, &plan.notes, ui)?;
     let mut rounds = Vec::new();

@@ -29,6 +29,7 @@ use super::place::{self, Place};
 use super::run::Bench;
 use super::spec::{Job, Message};
 use super::{Machine, not_available};
+use crate::Stopped;
 use crate::args::promote::PromoteArgs;
 use crate::args::workload::{Start, Workload, name_of};
 use crate::failure::{Failure, OrFail};
@@ -45,7 +46,7 @@ use spec::{Placing, Sample, WorkSpec};
 pub type Round = Vec<(GainRow, Vec<Vec<Sample>>)>;
 
 /// All workloads.
-pub fn run(args: &PromoteArgs, topology: &Topology, ui: &Ui) -> Result<BenchFile, Failure> {
+pub fn run(args: &PromoteArgs, topology: &Topology, ui: &Ui) -> Result<BenchFile, Stopped> {
     let plan = Plan::new(topology, args)?;
     let mut machine = Machine::start(topology, &plan.place, &plan.modes, &plan.notes, ui)?;
     let mut rounds = Vec::new();

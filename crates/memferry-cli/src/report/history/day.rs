@@ -11,12 +11,12 @@ use std::time::UNIX_EPOCH;
 use memferry_daemon::Status;
 use memferry_daemon::history::{Record, older};
 use memferry_daemon::status::GroupStatus;
+use memferryd::files::History;
 use serde::Deserialize;
 
-use crate::daemon::History;
 use crate::failure::{Failure, OrFail};
 use crate::file::Content;
-use crate::output::file_name;
+use crate::results::file_name;
 use crate::schema::Host;
 
 /// Seconds that are drawn.

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::Serialize;
 use tempfile::TempPath;
 
-use crate::cli::{JsonArgs, wrong};
+use crate::args::{JsonArgs, wrong};
 use crate::failure::{Failure, OrFail, worst};
 use crate::file::{Content, File};
 use crate::signals::Unfinished;

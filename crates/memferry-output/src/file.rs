@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The file that `--json` writes: what a command tells, in the envelope that files of benchmarks have too.
+//! The file that `--json` writes: what a command tells, in the envelope that files of benchmarks have, too.
 //!
-//! Nothing reads it again, unlike those of benchmarks, which `memferry_bench::schema` describes.
+//! Files of benchmarks are read again, and `memferry_bench::schema` describes them.
 
 use std::path::Path;
 
-use memferry_bench::host;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::schema::{Envelope, Host};
+use crate::envelope::Envelope;
+use crate::host::{self, Host};
 
 /// What a command tells.
 pub trait Content: Serialize {

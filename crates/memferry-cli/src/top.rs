@@ -1,29 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `memferry top`: what the daemon does, as its status file says it: once, or as a page that is drawn anew each second.
 
-pub mod text;
-
 use std::io::{self, IsTerminal, Read, Write};
 use std::path::Path;
 
 use memferry_daemon::Status;
+use memferryd::files::StatusFile;
+use memferryd::page::{self, View};
 use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-use crate::cli::daemon::TopArgs;
+use crate::cli::TopArgs;
 use crate::failure::{Failure, OrFail};
-use crate::file::Content;
-use crate::output::Results;
-
-use text::View;
+use crate::results::Results;
 
 /// Rows and columns where the terminal does not say.
 const SIZE: (usize, usize) = (24, 80);
-
-impl Content for Status {
-    const SCHEMA: &'static str = "memferry-daemon/1";
-}
 
 /// Shows it.
 pub fn run(args: &TopArgs) -> Result<(), Failure> {
@@ -32,8 +25,8 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     if is_once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
         let results = Results::open(&args.shown.json, &[])?;
         let status = read(root)?;
-        return results.tell(root, &status, || {
-            text::page(&status, None, &View::default())
+        return results.tell(root, &StatusFile { status: &status }, || {
+            page::draw(&status, None, &View::default())
         });
     }
     // Before the screen is changed.
@@ -46,7 +39,7 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
     };
     loop {
         screen
-            .draw(&text::page(&status, before.as_ref(), &view))
+            .draw(&page::draw(&status, before.as_ref(), &view))
             .map_err(Failure::stdout)?;
         let row = view.marked.unwrap_or(0);
         match screen.key() {
@@ -66,15 +59,15 @@ pub fn run(args: &TopArgs) -> Result<(), Failure> {
 fn read(root: &Path) -> Result<Status, Failure> {
     let status = Status::read(root).or_fail(
         "there is nothing to show",
-        "start it: systemctl start memferry, or `memferry daemon`",
+        "start it: systemctl start memferry, or `memferryd`",
     )?;
     // Of a daemon below another root, too, the number is one of this machine's.
     match status.is_of_a_process(Path::new("/")) {
         true => Ok(status),
         false => Err(Failure::new(
-            format!("memferry daemon, pid {}, has ended", status.pid),
+            format!("memferryd, pid {}, has ended", status.pid),
             "it was killed, so the settings are as it left them",
-            "start it again, or `memferry daemon --once --dry-run` to set them back alone",
+            "start it again, or `memferryd --once --dry-run` to set them back alone",
         )),
     }
 }

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Why a command did not do what it was asked to: what happened, why, and what to try.
 //!
-//! It carries the reason; `main` alone turns it into an exit status.
+//! It carries the reason; [`crate::exit`] alone turns it into an exit status.
 
 use std::fmt;
 use std::io;
-
-use crate::schema::BenchFile;
 
 /// The reason a command ends without having done all of its work.
 #[derive(Debug)]
@@ -30,8 +28,6 @@ pub struct Told {
     pub why: String,
     /// What the user can try.
     pub next: String,
-    /// What was measured before the failure; it is printed and saved, then the command fails.
-    pub partial: Option<BenchFile>,
     /// Where it lies.
     pub cause: Cause,
 }
@@ -55,7 +51,6 @@ impl Failure {
             what: what.into(),
             why: why.to_string(),
             next: next.into(),
-            partial: None,
             cause: Cause::default(),
         }))
     }
@@ -73,22 +68,6 @@ impl Failure {
         match self {
             Self::Told(told) => told.cause,
             Self::Usage(_) | Self::BrokenPipe | Self::Found => Cause::Other,
-        }
-    }
-
-    /// The same failure with the part that was measured before it.
-    pub fn with_partial(mut self, file: BenchFile) -> Self {
-        if let Self::Told(told) = &mut self {
-            told.partial = Some(file);
-        }
-        self
-    }
-
-    /// Takes what was measured before the failure.
-    pub fn take_partial(&mut self) -> Option<BenchFile> {
-        match self {
-            Self::Told(told) => told.partial.take(),
-            Self::Usage(_) | Self::BrokenPipe | Self::Found => None,
         }
     }
 
@@ -181,13 +160,5 @@ mod tests {
         let gone = worst([Ok(()), Err(Failure::BrokenPipe)]);
         assert!(matches!(gone, Err(Failure::BrokenPipe)));
         assert!(worst([Ok(()), Ok(())]).is_ok());
-    }
-
-    #[test]
-    fn the_measured_part_is_taken_once() {
-        let file = crate::synthetic::file("move");
-        let mut failure = Failure::new("stopped", "Ctrl-C", "run again").with_partial(file);
-        assert!(failure.take_partial().is_some());
-        assert!(failure.take_partial().is_none());
     }
 }

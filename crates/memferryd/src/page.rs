@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of `memferry top`, 80 columns wide: what the daemon does in a few lines, then a row for each group.
+//! The page of `memferryd --once` and `memferry top`, 80 columns wide: what the daemon does in a few lines, then a row for each group.
 
 use std::cmp::Reverse;
 
 use memferry_daemon::Status;
 use memferry_daemon::status::{GroupStatus, UsedWithin};
 use memferry_linux::topology::parse::format_id_list;
-
-use crate::units::about;
+use memferry_output::units::about;
 
 /// A column of bytes: its head, and its value of a group.
 type Column = (&'static str, fn(&GroupStatus) -> u64);
@@ -39,7 +38,7 @@ pub struct View {
 }
 
 /// The page; with the status before it sums are per second.
-pub fn page(now: &Status, before: Option<&Status>, view: &View) -> String {
+pub fn draw(now: &Status, before: Option<&Status>, view: &View) -> String {
     let mut page = head(now, before);
     let columns: Vec<Column> = NOW.into_iter().chain(SUMS).collect();
     let (sorted, key) = columns[(view.sort + 1) % columns.len()];
@@ -163,7 +162,7 @@ fn pressure(percent: Option<f64>) -> String {
     percent.map_or("-".to_owned(), |percent| format!("{percent:.1}%"))
 }
 
-pub fn processes(count: u64) -> String {
+pub(crate) fn processes(count: u64) -> String {
     format!("{count} process{}", if count == 1 { "" } else { "es" })
 }
 
@@ -174,7 +173,7 @@ fn head(now: &Status, before: Option<&Status>) -> String {
     let (minutes, seconds) = (now.seconds as u64 / 60 % 60, now.seconds as u64 % 60);
     let mut lines = vec![
         format!(
-            "memferry daemon, pid {}, {does}, {hours}:{minutes:02}:{seconds:02}",
+            "memferryd, pid {}, {does}, {hours}:{minutes:02}:{seconds:02}",
             now.pid
         ),
         format!(
@@ -318,7 +317,7 @@ mod tests {
 
     #[test]
     fn a_page_fits_80_by_24_and_sums_are_rates() {
-        let page = page(
+        let page = draw(
             &status(12.0, 300 << 20),
             Some(&status(10.0, 100 << 20)),
             &View::default(),
@@ -330,7 +329,7 @@ mod tests {
         assert!(page.lines().count() <= 24);
         assert!(page.contains("up/s") && page.contains("100 MiB"), "{page}");
         assert!(page.contains("daemon 1.0%, source 2.0%"), "{page}");
-        let first = super::page(&status(0.1, 0), None, &View::default());
+        let first = draw(&status(0.1, 0), None, &View::default());
         assert!(first.contains("daemon -, source -"), "{first}");
         let samples = "samples of page-faults: 104857600/s, 0/s lost; one in 16";
         assert!(page.contains(samples), "{page}");
@@ -348,7 +347,7 @@ mod tests {
                 sort,
                 ..View::default()
             };
-            let page = page(&status(2.0, 2), Some(&status(1.0, 1)), &view);
+            let page = draw(&status(2.0, 2), Some(&status(1.0, 1)), &view);
             let head = page.lines().find(|line| line.starts_with("group")).unwrap();
             assert_eq!(head.split_whitespace().count(), 10, "{head}");
             assert!(head.contains('*') && head.len() <= 80, "{head}");
@@ -375,10 +374,10 @@ mod tests {
             marked: Some(7),
             ..View::default()
         };
-        let closed = page(&now, None, &view);
+        let closed = draw(&now, None, &view);
         assert!(closed.contains("\nsmall      < 12"), "{closed}");
         view.is_open = true;
-        let open = page(&now, None, &view);
+        let open = draw(&now, None, &view);
         assert!(
             open.starts_with(&closed) && open.contains("\nsmall: 12 processes, 1023 GiB\n"),
             "{open}"
@@ -402,7 +401,7 @@ mod tests {
             sort: 3,
             ..View::default()
         };
-        let page = page(&status(12.0, 300 << 20), None, &view);
+        let page = draw(&status(12.0, 300 << 20), None, &view);
         assert!(
             page.contains("300 MiB") && page.contains("*up") && !page.contains("up/s"),
             "{page}"

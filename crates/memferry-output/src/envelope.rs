@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn the_kernels_files_that_are_there_are_settings() {
         let file = "proc/sys/kernel/numa_balancing";
-        let root = crate::synthetic::machine(&[(file, "2\n")]);
+        let root = memferry_linux::invented::machine(&[(file, "2\n")]);
         let envelope = Envelope::now(root.path()).with("seconds", 3);
         let names = [file, "seconds"];
         let settings: Vec<_> = (envelope.settings.iter())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `memferry daemon` and `memferry top` on an invented machine with two tiers.
+//! `memferryd` and `memferry top` on an invented machine with two tiers.
 
 mod command;
 
@@ -11,33 +11,18 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use command::machine::tiered;
-use command::waiting::Waiting;
-use command::{
-    check_head, command, done, fails, fails_with, has, json, memferry, status, stderr, stdout,
-    synthetic,
-};
-use memferry_bench::synthetic::{change, put};
+use command::child::Waiting;
+use command::output::{check_head, done, fails_with, has, json, status, stderr, stdout};
+use command::tiers::{GROUP, configure, tiered};
+use command::{command, memferryd};
+use memferry_daemon::Status;
+use memferry_linux::invented::{change, put};
 use serde_json::Value;
 
-const BALANCING: &str = "proc/sys/kernel/numa_balancing";
-
-/// A group that needs no process.
-const GROUP: &str = "[[group]]\nname = \"db\"\nunits = [\"x\"]\n";
-
-/// The configuration of a tree that has NUMA balancing and no other source.
-fn configure(root: &Path, text: &str) {
-    let source = "source = \"numa-balancing\"\n";
-    let tables = text.find('[').filter(|_| !text.contains("source"));
-    let (keys, tables) = text.split_at(tables.unwrap_or(text.len()));
-    let source = if tables.is_empty() { "" } else { source };
-    put(root, "memferry.toml", &format!("{keys}{source}{tables}"));
-}
-
-/// The command of a daemon of this tree, with the configuration in it.
+/// The daemon of this tree, with the configuration in it.
 fn daemon(root: &Path) -> Command {
     let mut daemon = command();
-    daemon.args(["daemon", "--root"]).arg(root);
+    daemon.arg("--root").arg(root);
     daemon.arg("--config").arg(root.join("memferry.toml"));
     daemon
 }
@@ -46,15 +31,20 @@ fn started(root: &Path) -> Waiting {
     Waiting(daemon(root).spawn().expect("start"))
 }
 
+/// What a daemon of this tree says that it does; none while it has not said any.
+fn status_of(root: &Path) -> Option<Status> {
+    Status::read(root).ok()
+}
+
 #[test]
 fn a_wrong_configuration_is_told_with_its_line() {
     let root = tiered();
     configure(root.path(), "[brakes]\nwaste = 10\nhaste = 1\n");
     let below = root.path().display();
-    let wrong = memferry(&format!("daemon check --config {below}/memferry.toml"));
+    let wrong = memferryd(&format!("check --config {below}/memferry.toml"));
     fails_with(3, &wrong, "memferry.toml:4: | `waste`");
-    assert_eq!(status(&memferry("daemon chek")), 2);
-    let missing = memferry("daemon check --config /nonexistent");
+    assert_eq!(status(&memferryd("chek")), 2);
+    let missing = memferryd("check --config /nonexistent");
     fails_with(3, &missing, "look whether the path is right");
 }
 
@@ -126,9 +116,9 @@ fn check_tells_what_each_group_matches_now() {
     let group = |(name, keys): &(&str, String)| format!("[[group]]\nname = \"{name}\"\n{keys}\n");
     configure(root.path(), &groups.iter().map(group).collect::<String>());
     let below = root.path().display();
-    let line = format!("daemon check --root {below} --config {below}/memferry.toml");
+    let line = format!("check --root {below} --config {below}/memferry.toml");
     has(
-        &done(&memferry(&line)),
+        &done(&memferryd(&line)),
         "5 groups, only watches
         |db: 2 processes, 2 GiB in memory: postgres; 1 process of less than 16 MiB left alone
         |cache: 1 process, 1 GiB in memory: redis-server\n
@@ -136,8 +126,8 @@ fn check_tells_what_each_group_matches_now() {
         |none: matches nothing now
         |rest: 1 process, left alone: less than 16 MiB each",
     );
-    let file = json(&memferry(&format!("{line} --json")));
-    check_head(&file, "daemon check");
+    let file = json(&memferryd(&format!("{line} --json")));
+    check_head(&file, "check");
     let db = &file["matches"][0];
     assert_eq!((&db["group"], &db["processes"]), (&"db".into(), &2.into()));
     assert_eq!(db["resident_bytes"], 2_u64 << 30);
@@ -155,9 +145,7 @@ fn a_configuration_for_a_newer_version_is_taken_without_what_it_adds() {
     let root = tiered();
     configure(root.path(), &format!("version = 2\nhaste = 1\n{GROUP}"));
     let below = root.path().display();
-    let checked = done(&memferry(&format!(
-        "daemon check --config {below}/memferry.toml"
-    )));
+    let checked = done(&memferryd(&format!("check --config {below}/memferry.toml")));
     has(&checked, "1 groups | ignored, as | line 2: `haste`");
     let once = daemon(root.path()).arg("--once").output().expect("start");
     has(&done(&once), "only watches");
@@ -167,60 +155,8 @@ fn a_configuration_for_a_newer_version_is_taken_without_what_it_adds() {
 #[test]
 fn the_packaged_configuration_only_watches() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/memferry.toml");
-    let output = memferry(&format!("daemon check --config {path}"));
+    let output = memferryd(&format!("check --config {path}"));
     has(&done(&output), "only watches");
-}
-
-#[test]
-fn a_daemon_is_watched_and_ends_when_asked() {
-    let root = tiered();
-    configure(root.path(), &format!("act = true\n{GROUP}"));
-    let top = |how: &str| memferry(&format!("top {how} --root {}", root.path().display()));
-    fails(&top("--once"), "does it run?");
-    let mut daemon = started(root.path());
-    let json = daemon.until(|_| {
-        let output = top("--json");
-        (status(&output) == 0).then(|| json(&output))
-    });
-    assert_eq!(json["schema"], "memferry-daemon/1");
-    check_head(&json, "top --json");
-    // Another tree than this machine's is only watched.
-    assert_eq!(json["act"], false);
-    assert_eq!(json["source"]["name"], "numa-balancing");
-    let page = stdout(&top("--once"));
-    assert!(
-        page.contains("only watches") && page.lines().any(|line| line.starts_with("db ")),
-        "{page}"
-    );
-    daemon.interrupt();
-    assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
-    assert_eq!(
-        fs::read_to_string(root.path().join(BALANCING)).expect("file"),
-        "1\n"
-    );
-    assert_eq!(status(&top("--once")), 1, "its status goes with it");
-    let mut daemon = started(root.path());
-    daemon.until(|_| (status(&top("--once")) == 0).then_some(()));
-    daemon.0.kill().expect("kill");
-    daemon.0.wait().expect("wait");
-    fails(
-        &top("--once"),
-        "has ended | `memferry daemon --once --dry-run`",
-    );
-    // Its number is another process's now; version 0.1.0 wrote no start.
-    let file = root.path().join("run/memferry/status.json");
-    let left: Value =
-        serde_json::from_str(&fs::read_to_string(&file).expect("file")).expect("JSON");
-    let other = Waiting::new();
-    // One tick earlier: both may have begun in the same one.
-    let earlier = left["start"].as_u64().expect("ticks") - 1;
-    for start in [earlier.into(), Value::Null] {
-        let mut left = left.clone();
-        left["pid"] = other.0.id().into();
-        left["start"] = start;
-        fs::write(&file, left.to_string()).expect("write");
-        fails(&top("--once"), "has ended");
-    }
 }
 
 /// Files of a kernel that was booted with psi=0.
@@ -278,62 +214,15 @@ fn a_daemon_that_writes_a_file_ends_in_order_when_asked() {
     let mut once = daemon(root.path());
     once.arg("--once").arg(format!("--json={}", file.display()));
     let mut once = Waiting(once.spawn().expect("start"));
-    let top = format!("top --once --root {}", root.path().display());
-    once.until(|_| (status(&memferry(&top)) == 0).then_some(()));
+    once.until(|_| status_of(root.path()));
     // A reload, then the end.
     once.signal(libc::SIGHUP);
     once.signal(libc::SIGTERM);
     assert_eq!(once.0.wait().expect("wait").code(), Some(0));
-    assert_eq!(status(&memferry(&top)), 1, "its status goes with it");
+    assert!(status_of(root.path()).is_none(), "its status goes with it");
     let text = fs::read_to_string(&file).expect("file");
     let json: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(json["schema"], "memferry-daemon/1");
-}
-
-/// A daemon that is killed, one that is asked to end, and what the report draws of both.
-#[test]
-fn a_report_is_drawn_of_what_daemons_did_killed_or_not() {
-    let root = tiered();
-    let kept = format!("{GROUP}[history]\nfile = \"/var/lib/memferry/history.jsonl\"\n");
-    configure(root.path(), &kept);
-    let history = root.path().join("var/lib/memferry/history.jsonl");
-    let report = || memferry(&format!("report --text {}", history.display()));
-    let lines = || {
-        let text = fs::read_to_string(&history).unwrap_or_default();
-        text.lines().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let mut killed = started(root.path());
-    killed.until(|_| (lines().len() == 2).then_some(()));
-    killed.0.kill().expect("kill");
-    killed.0.wait().expect("wait");
-    let mut ended = started(root.path());
-    ended.until(|_| (lines().len() == 4).then_some(()));
-    ended.interrupt();
-    assert_eq!(ended.0.wait().expect("wait").code(), Some(0));
-    let lines: Vec<Value> = (lines().iter())
-        .map(|line| serde_json::from_str(line).expect("JSON"))
-        .collect();
-    let schemas = lines.iter().map(|line| line["schema"].as_str());
-    let head = Some("memferry-history/1");
-    assert_eq!(schemas.collect::<Vec<_>>(), [head, None, head, None, None]);
-    assert!(lines[0]["host"]["kernel"] == "6.12.0" && lines[0]["arguments"][0] == "daemon");
-    assert!(lines[3]["next"].is_number() && lines[4]["next"].is_null());
-    has(
-        &done(&report()),
-        "only watched | starts of the daemon | numa-balancing | db",
-    );
-    let page = stdout(&memferry(&format!("report {} -o -", history.display())));
-    assert!(page.starts_with("<!DOCTYPE html>"));
-    has(&page, "Use of the tiers | Groups in the top tier");
-    // Cut as a kill cuts it, and of a version that is not known.
-    let whole = fs::read_to_string(&history).expect("file");
-    fs::write(&history, &whole[..whole.len() - 30]).expect("write");
-    done(&report());
-    fs::write(&history, whole.replace("history/1", "history/9")).expect("write");
-    fails(&report(), "memferry-history/9");
-    let (history, file) = (history.display(), synthetic("move"));
-    let mixed = memferry(&format!("report --text {history} {}", file.display()));
-    fails(&mixed, "give either of them alone");
 }
 
 /// File systems of this test alone, without space and read-only; a reload names a place that can be written to.
@@ -364,27 +253,21 @@ fn a_history_that_cannot_be_kept_stops_nothing_and_a_reload_mends_it() {
         fs::create_dir_all(&disk).expect("folder");
         let mut daemon = Command::new("unshare");
         let script =
-            format!("{mount} && exec $MEMFERRY daemon --root $ROOT --config $ROOT/memferry.toml");
+            format!("{mount} && exec $MEMFERRYD --root $ROOT --config $ROOT/memferry.toml");
         daemon.args(["--user", "--map-root-user", "--mount", "sh", "-c", &script]);
         daemon
             .env("DISK", &disk)
             .env("ROOT", root.path())
-            .env("MEMFERRY", env!("CARGO_BIN_EXE_memferry"));
+            .env("MEMFERRYD", env!("CARGO_BIN_EXE_memferryd"));
         daemon.stderr(Stdio::piped());
         let mut daemon = Waiting(daemon.spawn().expect("start"));
-        let now = || {
-            let top = memferry(&format!("top --json --root {}", root.path().display()));
-            serde_json::from_str::<Value>(&stdout(&top)).ok()
-        };
-        let met = daemon.until(|_| now().filter(|of| of["rounds"].as_u64() > Some(3)));
-        has(met["trouble"].as_str().expect("trouble"), why);
-        assert_eq!(
-            (&met["history_errors"], &met["errors"]),
-            (&1.into(), &0.into())
-        );
+        let now = || status_of(root.path());
+        let met = daemon.until(|_| now().filter(|of| of.rounds > 3));
+        has(&met.trouble.expect("trouble"), why);
+        assert_eq!((met.history_errors, met.errors), (1, 0));
         keep_in("/var/log/history.jsonl");
         daemon.signal(libc::SIGHUP);
-        daemon.until(|_| now().filter(|of| of["trouble"].is_null()));
+        daemon.until(|_| now().filter(|of| of.trouble.is_none()));
         daemon.interrupt();
         assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
         let kept = fs::read_to_string(root.path().join("var/log/history.jsonl"));
@@ -515,4 +398,19 @@ fn prometheus_scrapes_while_groups_come_and_go() {
     assert_eq!(query("memferry_reload_refused"), Some(0.0));
     daemon.interrupt();
     assert_eq!(daemon.0.wait().expect("wait").code(), Some(0));
+}
+
+#[test]
+fn wrong_usage_is_status_2_and_says_what_is_accepted() {
+    for (line, says) in [
+        ("--json", "--once"),
+        ("--no-such-option", "--help"),
+        ("check --once", "--once"),
+        ("check --json x.json", "write --json=x.json"),
+        ("--config x check", "--config"),
+    ] {
+        let wrong = memferryd(line);
+        assert_eq!(status(&wrong), 2, "{line}");
+        has(&stderr(&wrong), says);
+    }
 }
