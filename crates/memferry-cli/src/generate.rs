@@ -12,6 +12,7 @@ use clap_mangen::Man;
 use clap_markdown::{MarkdownOptions, help_markdown_command_custom};
 use memferry_daemon::history::Record;
 use memferryd::check::Right;
+use memferryd::explain::ExplainFile;
 use memferryd::files::{History, StatusFile};
 use schemars::{JsonSchema, schema_for};
 
@@ -44,6 +45,7 @@ enum AnyFile<'a> {
     Move(File<Move>),
     Daemon(File<StatusFile<'a>>),
     DaemonCheck(File<Right>),
+    DaemonExplain(File<ExplainFile>),
     History(File<History>),
     Record(Record),
     Published(File<Table>),

@@ -34,6 +34,8 @@ pub struct Cli {
 pub enum Command {
     /// Check the configuration, and say what each group matches now
     Check(CheckArgs),
+    /// Say what the daemon that runs knows of a process or a group, and why its memory stays where it is
+    Explain(ExplainArgs),
 }
 
 /// Options of the daemon that runs.
@@ -62,6 +64,17 @@ pub struct CheckArgs {
     /// Which configuration.
     #[command(flatten)]
     pub config: ConfigArgs,
+    /// How it is shown.
+    #[command(flatten)]
+    pub shown: ShownArgs,
+}
+
+/// Options of `memferryd explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// The number of a process, or the name of a group
+    #[arg(value_name = "PID|GROUP")]
+    pub what: String,
     /// How it is shown.
     #[command(flatten)]
     pub shown: ShownArgs,

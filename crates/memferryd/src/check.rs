@@ -46,15 +46,15 @@ impl Right {
 
 /// What a group matches now, for a line.
 fn line(of: &Matches) -> String {
-    let small = processes(of.small);
+    let (small, least) = (processes(of.small), about(of.min_size));
     let what = match (of.processes, of.small) {
         (0, 0) => "matches nothing now".to_owned(),
-        (0, _) => format!("{small}, left alone: less than 16 MiB each"),
+        (0, _) => format!("{small}, left alone: less than {least} each"),
         (all, _) => {
             let names = of.names.join(", ");
             let rest = match of.small {
                 0 => String::new(),
-                _ => format!("; {small} of less than 16 MiB left alone"),
+                _ => format!("; {small} of less than {least} left alone"),
             };
             format!(
                 "{}, {} in memory: {names}{rest}",

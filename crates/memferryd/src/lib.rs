@@ -6,6 +6,7 @@
 
 pub mod args;
 pub mod check;
+pub mod explain;
 pub mod files;
 pub mod page;
 
@@ -25,6 +26,7 @@ use files::StatusFile;
 pub fn run(cli: &Cli) -> Result<(), Failure> {
     match &cli.command {
         Some(Command::Check(args)) => check::run(args),
+        Some(Command::Explain(args)) => explain::run(args),
         None => daemon(&cli.run),
     }
 }
