@@ -76,6 +76,8 @@ pub struct SourceStatus {
     pub watched: u64,
     /// Null where that cannot be told.
     pub cpu_seconds: Option<f64>,
+    /// Percent of one CPU that it may take; null where the kernel moves, and of version 0.1.0.
+    pub cpu_budget: Option<u32>,
     /// Null of a source that takes no samples.
     pub samples: Option<SampleStatus>,
 }

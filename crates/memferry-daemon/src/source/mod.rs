@@ -197,12 +197,13 @@ fn find_any(config: &Config, machine: &Machine) -> Result<(Available, String), D
         }
     }
     if choice == SourceChoice::Perf {
-        let source = perf::Perf::new(&machine.root).map_err(|why| no("perf", why))?;
+        let source =
+            perf::Perf::new(&machine.root, config.source_cpu).map_err(|why| no("perf", why))?;
         let why = source.what().to_owned();
         return Ok((Available::Perf(Box::new(source)), why));
     }
     if let Some(sampled) = perf::hardware(&machine.root).filter(|_| is_auto) {
-        match perf::Perf::open(&machine.root, sampled) {
+        match perf::Perf::open(&machine.root, sampled, config.source_cpu) {
             Ok(source) => {
                 others.push(source.what().to_owned());
                 return Ok((Available::Perf(Box::new(source)), others.join("; ")));
