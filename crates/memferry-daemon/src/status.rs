@@ -82,11 +82,11 @@ pub struct SourceStatus {
     pub samples: Option<SampleStatus>,
 }
 
-/// Samples of all CPUs, those of other processes included.
+/// Samples of all CPUs, those of other processes included; of DAMON, the records of its tracepoint, one for each region in use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SampleStatus {
-    /// mem-loads, ibs_op or page-faults.
+    /// mem-loads, ibs_op, page-faults or damon_aggregated.
     pub event: String,
     /// One in so many events is sampled.
     pub period: u64,

@@ -20,6 +20,7 @@ use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::{bytes_of, text};
 use crate::rights;
+use crate::status::SampleStatus;
 use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds of what a report covers: a round.
@@ -53,6 +54,8 @@ pub(super) struct Damon {
     /// The turn of each of the others.
     turns: BTreeMap<ProcessId, u64>,
     turn: u64,
+    /// Records of the tracepoint.
+    records: SampleStatus,
 }
 
 #[derive(Debug, Default)]
@@ -120,6 +123,11 @@ impl Damon {
             kdamonds: [kdamond(0), kdamond(1)],
             turns: BTreeMap::new(),
             turn: 0,
+            records: SampleStatus {
+                event: "damon_aggregated".to_owned(),
+                period: 1,
+                ..SampleStatus::default()
+            },
         };
         damon.take(knobs)?;
         // Another tree's number would be some tracepoint of this kernel.
@@ -284,20 +292,21 @@ impl Kdamond {
         Ok(())
     }
 
-    /// What it saw of each of its processes, for which it waits so long at most; nothing if it has ended.
+    /// What it saw of each of its processes, for which it waits so long at most; nothing if it has ended or `records` were lost.
     fn report(
         &mut self,
         knobs: &Knobs,
         patience: Duration,
+        records: &mut SampleStatus,
     ) -> Result<Vec<(ProcessId, Vec<Seen>)>, DaemonError> {
         if self.watched.is_empty() || !self.is_on(knobs) {
             return Ok(Vec::new());
         }
         let samples = AGGREGATE_US / sample_us(self.aggregated.is_some());
         if let Some(aggregated) = &mut self.aggregated {
-            let report = aggregated.report(self.watched.len(), samples, patience);
+            let report = aggregated.report(self.watched.len(), samples, patience, records);
             let processes = self.watched.iter().copied();
-            return Ok(processes.zip(report).collect());
+            return Ok(processes.zip(report.unwrap_or_default()).collect());
         }
         // The kernel answers when the regions are there; all processes may have ended meanwhile.
         let state = format!("{}/state", self.folder());
@@ -369,7 +378,8 @@ impl Source for Damon {
         let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
         let (began, mut seen) = (Instant::now(), Vec::new());
         for kdamond in &mut self.kdamonds {
-            seen.extend(kdamond.report(knobs, patience.saturating_sub(began.elapsed()))?);
+            let patience = patience.saturating_sub(began.elapsed());
+            seen.extend(kdamond.report(knobs, patience, &mut self.records)?);
         }
         Ok(Report::Accesses(seen))
     }
@@ -377,6 +387,10 @@ impl Source for Damon {
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
         let each = self.kdamonds.iter().filter_map(|of| of.cpu_seconds(knobs));
         each.reduce(|sum, of| sum + of)
+    }
+
+    fn samples(&self) -> Option<SampleStatus> {
+        self.tracepoint.is_some().then(|| self.records.clone())
     }
 }
 

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memferry_linux::perf::{Event, Of, Ring};
+use memferry_linux::perf::{ADDRESSES, Event, Of, Ring};
 use memferry_linux::topology::parse::id_list;
 
 use super::{Report, Source};
@@ -201,7 +201,8 @@ impl Perf {
         self.rings.retain(|cpu, _| cpus.contains(cpu));
         for cpu in cpus {
             if !self.rings.contains_key(&cpu) {
-                let ring = Ring::open(&self.sampled.event, Of::Cpu(cpu), self.period)?;
+                let event = &self.sampled.event;
+                let ring = Ring::open(event, Of::Cpu(cpu), self.period, ADDRESSES)?;
                 self.rings.insert(cpu, ring);
             }
         }
