@@ -830,6 +830,7 @@ impl Daemon {
                 watched: self.watched as u64,
                 cpu_seconds: self.source.cpu_seconds(&self.knobs),
                 cpu_budget: is_paced.then_some(self.config.source_cpu),
+                regions: self.source.regions(),
                 samples: self.source.samples(),
             },
             tiers: vec![tier(&self.machine.top), tier(&self.machine.lower)],

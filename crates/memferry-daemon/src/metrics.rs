@@ -212,6 +212,9 @@ fn daemon(sheet: &mut Sheet, status: &Status) {
         .map(|percent| (Labels::new(), f64::from(percent) / 100.0));
     let help = "Share of one CPU that the source may take";
     sheet.gauges("source_budget", help, "ratio", budget.into_iter().collect());
+    let regions = source.regions.map(|count| (Labels::new(), count as f64));
+    let help = "Pieces of memory at most that DAMON tells apart";
+    sheet.gauges("source_regions", help, "", regions.into_iter().collect());
     let of_source = source
         .cpu_seconds
         .map(|seconds| (label("part", &source.name), seconds));

@@ -78,6 +78,8 @@ pub struct SourceStatus {
     pub cpu_seconds: Option<f64>,
     /// Percent of one CPU that it may take; null where the kernel moves, and of version 0.1.0.
     pub cpu_budget: Option<u32>,
+    /// Pieces of memory at most that DAMON tells apart now; null of another source, and of version 0.1.0.
+    pub regions: Option<u64>,
     /// Null of a source that takes no samples.
     pub samples: Option<SampleStatus>,
 }

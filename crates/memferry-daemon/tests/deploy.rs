@@ -33,6 +33,7 @@ fn exposed() -> Exposed {
             name: "damon".to_owned(),
             cpu_seconds: Some(1.0),
             cpu_budget: Some(3),
+            regions: Some(512),
             samples: Some(SampleStatus::default()),
             ..SourceStatus::default()
         },

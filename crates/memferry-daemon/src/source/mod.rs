@@ -75,6 +75,11 @@ pub trait Source {
         None
     }
 
+    /// Regions at most of a source that has them.
+    fn regions(&self) -> Option<u64> {
+        None
+    }
+
     /// The samples of a source that takes them.
     fn samples(&self) -> Option<SampleStatus> {
         None
@@ -146,7 +151,7 @@ pub fn choose(
     let (found, mut why) = find(config, machine)?;
     let source: Box<dyn Source> = match found {
         Available::Pghot => Box::new(kernel::Kernel::pghot(knobs, act)?),
-        Available::Damon => Box::new(damon::Damon::new(knobs)?),
+        Available::Damon => Box::new(damon::Damon::new(knobs, config.source_cpu)?),
         Available::Perf(source) => source,
         Available::Balancing => Box::new(kernel::Kernel::balancing(knobs, act)?),
         Available::None => Box::new(Absent),
