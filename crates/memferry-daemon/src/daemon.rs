@@ -322,7 +322,7 @@ impl Daemon {
         if config.metrics != self.config.metrics {
             tracing::warn!("metrics keep their place until the daemon is started again");
         }
-        let source = |of: &Config| (of.source, of.act, of.divides());
+        let source = |of: &Config| (of.source, of.source_cpu, of.act, of.divides());
         if source(&config) != source(&self.config) {
             if let Err(error) = self.take_source(&config) {
                 self.refuse(&error);
@@ -923,6 +923,7 @@ impl Daemon {
             .knobs
             .read("proc/self/stat")
             .and_then(|stat| cpu_seconds(&stat));
+        let is_paced = !self.source.kernel_moves() && !self.source.is_absent();
         let unkept = self.history.as_ref().and_then(|of| of.trouble.as_ref());
         Status {
             pid: std::process::id(),
@@ -938,6 +939,8 @@ impl Daemon {
                 why: self.why.clone(),
                 watched: self.watched as u64,
                 cpu_seconds: self.source.cpu_seconds(&self.knobs),
+                cpu_budget: is_paced.then_some(self.config.source_cpu),
+                regions: self.source.regions(),
                 samples: self.source.samples(),
             },
             tiers: vec![tier(&self.machine.top), tier(&self.machine.lower)],

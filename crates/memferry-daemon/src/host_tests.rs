@@ -548,7 +548,7 @@ impl Host {
         let clock = Rc::clone(&now);
         daemon.clock = Clock(Box::new(move || clock.get()));
         daemon.source = Box::new(Watching {
-            damon: Damon::new(&mut daemon.knobs).unwrap(),
+            damon: Damon::new(&mut daemon.knobs, 3).unwrap(),
             kdamonds: Default::default(),
             world: Rc::clone(&world),
             now: Rc::clone(&now),

@@ -207,6 +207,14 @@ fn daemon(sheet: &mut Sheet, status: &Status) {
     sheet.gauges("source_info", "What reports heat", "", vec![info]);
     let help = "Processes that the source watches";
     sheet.gauge("source_processes", help, "", source.watched as f64);
+    let budget = source
+        .cpu_budget
+        .map(|percent| (Labels::new(), f64::from(percent) / 100.0));
+    let help = "Share of one CPU that the source may take";
+    sheet.gauges("source_budget", help, "ratio", budget.into_iter().collect());
+    let regions = source.regions.map(|count| (Labels::new(), count as f64));
+    let help = "Pieces of memory at most that DAMON tells apart";
+    sheet.gauges("source_regions", help, "", regions.into_iter().collect());
     let of_source = source
         .cpu_seconds
         .map(|seconds| (label("part", &source.name), seconds));

@@ -76,15 +76,19 @@ pub struct SourceStatus {
     pub watched: u64,
     /// Null where that cannot be told.
     pub cpu_seconds: Option<f64>,
+    /// Percent of one CPU that it may take; null where the kernel moves, and of version 0.1.0.
+    pub cpu_budget: Option<u32>,
+    /// Pieces of memory at most that DAMON tells apart now; null of another source, and of version 0.1.0.
+    pub regions: Option<u64>,
     /// Null of a source that takes no samples.
     pub samples: Option<SampleStatus>,
 }
 
-/// Samples of all CPUs, those of other processes included.
+/// Samples of all CPUs, those of other processes included; of DAMON, the records of its tracepoint, one for each region in use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SampleStatus {
-    /// mem-loads, ibs_op or page-faults.
+    /// mem-loads, ibs_op, page-faults or damon_aggregated.
     pub event: String,
     /// One in so many events is sampled.
     pub period: u64,

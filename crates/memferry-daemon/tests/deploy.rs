@@ -32,6 +32,8 @@ fn exposed() -> Exposed {
         source: SourceStatus {
             name: "damon".to_owned(),
             cpu_seconds: Some(1.0),
+            cpu_budget: Some(3),
+            regions: Some(512),
             samples: Some(SampleStatus::default()),
             ..SourceStatus::default()
         },

@@ -47,12 +47,21 @@ impl Setup {
         {
             self.put(format!("{attributes}/intervals/{name}"), us);
         }
-        for (name, count) in ["min", "max"].iter().zip(of.regions) {
-            self.put(format!("{attributes}/nr_regions/{name}"), count);
-        }
+        self.regions(&context, of.regions);
         self.put(format!("{context}/targets/nr_targets"), of.targets);
         self.put(format!("{context}/schemes/nr_schemes"), of.schemes);
         context
+    }
+
+    /// Regions of a context at least and at most. Of a kdamond that runs they hold once `commit` is written to its state, and the regions
+    /// that it has stay: no target names any here (`damon_commit_target_regions()`, before 6.11 `damon_sysfs_update_target()`).
+    pub fn regions(&mut self, context: &str, regions: [usize; 2]) {
+        for (name, count) in ["min", "max"].iter().zip(regions) {
+            self.put(
+                format!("{context}/monitoring_attrs/nr_regions/{name}"),
+                count,
+            );
+        }
     }
 
     /// A scheme of a context, for regions of any size and age with so many accesses; gives its folder.

@@ -18,9 +18,9 @@ use rustix::io::Errno;
 
 use crate::check;
 
-/// Bytes of a ring's records: 5461 samples. With its head page a ring takes less than the 516 KiB for each CPU that
-/// kernel.perf_event_mlock_kb allows by default.
-const DATA: usize = 128 << 10;
+/// Bytes of a ring's records for 5461 samples of addresses. With its head page such a ring takes less than the 516 KiB for each CPU
+/// that kernel.perf_event_mlock_kb allows by default.
+pub const ADDRESSES: usize = 128 << 10;
 
 /// What is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,14 +141,16 @@ pub struct Ring {
     /// The head page, before the records.
     head: *mut u8,
     page: usize,
+    /// Bytes of the records.
+    size: usize,
 }
 
 impl Ring {
-    /// Samples one in `period` events.
+    /// Samples one in `period` events, with room for `size` bytes of records: a power of two of pages.
     ///
     /// # Errors
     /// The kernel or the PMU does not allow it.
-    pub fn open(event: &Event, of: Of, period: u64) -> io::Result<Self> {
+    pub fn open(event: &Event, of: Of, period: u64, size: usize) -> io::Result<Self> {
         let leader = event.leader.map(|config| event.open(config, 0, of, None));
         let leader = leader.transpose()?;
         let fd = event.open(event.config, period, of, leader.as_ref())?;
@@ -157,7 +159,7 @@ impl Ring {
         let head = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                page + DATA,
+                page + size,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_SHARED,
                 fd.as_raw_fd(),
@@ -172,6 +174,7 @@ impl Ring {
             _leader: leader,
             head: head.cast(),
             page,
+            size,
         })
     }
 
@@ -226,7 +229,7 @@ impl Ring {
         let end = self.position(offset_of!(raw::perf_event_mmap_page, data_head));
         let end = end.load(Ordering::Acquire);
         let begin = self.position(offset_of!(raw::perf_event_mmap_page, data_tail));
-        let parts = parts(DATA, begin.load(Ordering::Relaxed), end);
+        let parts = parts(self.size, begin.load(Ordering::Relaxed), end);
         let mut bytes = Vec::new();
         for part in parts.iter().flatten() {
             // SAFETY: the part lies within the records, and the kernel writes none of it until `data_tail` says so.
@@ -244,7 +247,7 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: nothing refers to the mapping any more.
-        unsafe { libc::munmap(self.head.cast(), self.page + DATA) };
+        unsafe { libc::munmap(self.head.cast(), self.page + self.size) };
     }
 }
 
@@ -424,7 +427,7 @@ mod tests {
             &std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap(),
         );
         let rings = cpus.unwrap().into_iter();
-        let rings = rings.map(|cpu| Ring::open(&Event::page_faults(), Of::Cpu(cpu), 1));
+        let rings = rings.map(|cpu| Ring::open(&Event::page_faults(), Of::Cpu(cpu), 1, ADDRESSES));
         let mut rings = match rings.collect::<io::Result<Vec<Ring>>>() {
             Ok(rings) => rings,
             Err(error) => return println!("not run: page faults cannot be sampled: {error}"),
@@ -433,13 +436,16 @@ mod tests {
         let memory = vec![0_u8; 64 * page];
         let first = memory.as_ptr() as usize;
         let touched = first.next_multiple_of(page);
-        // SAFETY: pages within the vector, which is all zeroes before and after.
-        let ret = unsafe { libc::madvise(touched as *mut _, 32 * page, libc::MADV_DONTNEED) };
-        assert_eq!(ret, 0);
-        for at in (touched..touched + 32 * page).step_by(page) {
-            // SAFETY: within the vector.
-            unsafe { (at as *const u8).read_volatile() };
-        }
+        let fault = || {
+            // SAFETY: pages within the vector, which is all zeroes before and after.
+            let ret = unsafe { libc::madvise(touched as *mut _, 32 * page, libc::MADV_DONTNEED) };
+            assert_eq!(ret, 0);
+            for at in (touched..touched + 32 * page).step_by(page) {
+                // SAFETY: within the vector.
+                unsafe { (at as *const u8).read_volatile() };
+            }
+        };
+        fault();
         let mut found = std::collections::BTreeSet::new();
         for ring in &mut rings {
             ring.set_period(2).unwrap();
@@ -452,5 +458,14 @@ mod tests {
             assert!(!drained.malformed);
         }
         assert_eq!(found.len(), 32);
+        // A page holds 170 samples of 24 bytes. Of those that it has no room for the next one tells that it has.
+        let mut ring = Ring::open(&Event::page_faults(), Of::Thread(0), 1, page).unwrap();
+        let mut drain = || {
+            (0..16).for_each(|_| fault());
+            ring.drain(|_| {})
+        };
+        let (first, next) = (drain(), drain());
+        assert!(first.samples <= 170 && first.lost == 0, "{first:?}");
+        assert!(next.lost >= 512 - 170, "{next:?}");
     }
 }

@@ -214,8 +214,11 @@ fn head(now: &Status, before: Option<&Status>) -> String {
         .cpu_seconds
         .zip(old.2)
         .map_or("-".to_owned(), |(now, old)| percent(now - old));
+    let budget = source
+        .cpu_budget
+        .map_or_else(String::new, |percent| format!(" of {percent}%"));
     lines.push(format!(
-        "chosen: {} up, {} down; CPU: daemon {}, source {of_source}",
+        "chosen: {} up, {} down; CPU: daemon {}, source {of_source}{budget}",
         about(now.chosen_up),
         about(now.chosen_down),
         percent(now.cpu_seconds - old.1)
@@ -297,6 +300,7 @@ mod tests {
             source: SourceStatus {
                 name: "damon".to_owned(),
                 cpu_seconds: Some(seconds / 50.0),
+                cpu_budget: Some(3),
                 samples: Some(SampleStatus {
                     event: "page-faults".to_owned(),
                     period: 16,
@@ -328,7 +332,7 @@ mod tests {
         );
         assert!(page.lines().count() <= 24);
         assert!(page.contains("up/s") && page.contains("100 MiB"), "{page}");
-        assert!(page.contains("daemon 1.0%, source 2.0%"), "{page}");
+        assert!(page.contains("daemon 1.0%, source 2.0% of 3%"), "{page}");
         let first = draw(&status(0.1, 0), None, &View::default());
         assert!(first.contains("daemon -, source -"), "{first}");
         let samples = "samples of page-faults: 104857600/s, 0/s lost; one in 16";

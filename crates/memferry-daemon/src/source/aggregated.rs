@@ -10,9 +10,16 @@ use std::time::{Duration, Instant};
 
 use memferry_linux::perf::{Event, Of, Ring};
 
+use crate::status::SampleStatus;
 use crate::tiering::Seen;
 
 const FOLDER: &str = "sys/kernel/tracing/events/damon/damon_aggregated";
+/// Regions of a report at most.
+pub(super) const REGIONS: usize = 8192;
+/// Bytes of a region's record: its head, a length, and the tracepoint's fields.
+const RECORD: usize = 64;
+/// Bytes of two reports: a daemon that is late by one loses nothing.
+const RING: usize = 2 * REGIONS * RECORD;
 /// After that the rest of a report is looked for, until nothing more came: regions are named in one go, some microseconds each.
 const NEXT_REGION: Duration = Duration::from_millis(1);
 
@@ -93,7 +100,8 @@ impl Aggregated {
     /// # Errors
     /// The kernel does not allow it.
     pub(super) fn open(tracepoint: &Tracepoint, kdamond: u32) -> io::Result<Self> {
-        let ring = Ring::open(&Event::tracepoint(tracepoint.id), Of::Thread(kdamond), 1)?;
+        let event = Event::tracepoint(tracepoint.id);
+        let ring = Ring::open(&event, Of::Thread(kdamond), 1, RING)?;
         // Most regions of most processes idle, and a record takes the kernel some thousand instructions.
         ring.filter(c"nr_accesses > 0")?;
         Ok(Self {
@@ -103,10 +111,17 @@ impl Aggregated {
     }
 
     /// The next report, or the last of those that came meanwhile, of so many targets; it is waited for so long at most. `of` are the
-    /// samples that it covers.
-    pub(super) fn report(&mut self, targets: usize, of: u32, patience: Duration) -> Vec<Vec<Seen>> {
+    /// samples that it covers. `None` where the ring lost records: memory in use would look idle. The kernel tells of a loss with the next
+    /// record that fits, so the report before may have been short as well.
+    pub(super) fn report(
+        &mut self,
+        targets: usize,
+        of: u32,
+        patience: Duration,
+        records: &mut SampleStatus,
+    ) -> Option<Vec<Vec<Seen>>> {
         let mut report = vec![Vec::new(); targets];
-        let (began, mut is_there) = (Instant::now(), false);
+        let (began, mut is_there, mut is_whole) = (Instant::now(), false, true);
         loop {
             let drained = self.ring.drain_raw(|record| {
                 let region = self.tracepoint.region(record, of);
@@ -114,11 +129,14 @@ impl Aggregated {
                     add(&mut report[target], seen);
                 }
             });
+            records.taken += drained.samples;
+            records.lost += drained.lost;
+            is_whole &= drained.lost == 0;
             if drained.samples > 0 {
                 is_there = true;
                 std::thread::sleep(NEXT_REGION);
             } else if is_there || !self.ring.wait(patience.saturating_sub(began.elapsed())) {
-                return report;
+                return is_whole.then_some(report);
             }
         }
     }

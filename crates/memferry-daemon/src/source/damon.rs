@@ -2,7 +2,11 @@
 //! DAMON through sysfs: a kdamond that watches the address spaces of the first processes, and one for the others in turn. They name
 //! regions at their [tracepoint](super::aggregated); where that cannot be had, by a scheme for each process that does nothing else.
 //!
+//! They have as many regions as the processes' memory wants and the [budget] of CPU time allows.
+//!
 //! The kdamonds are the daemon's own, or there are none: writing `nr_kdamonds` would remove those of others.
+
+mod budget;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,12 +18,14 @@ use std::time::{Duration, Instant};
 use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
 
-use super::aggregated::{Aggregated, Tracepoint};
+use self::budget::Budget;
+use super::aggregated::{self, Aggregated, Tracepoint};
 use super::{Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::{bytes_of, text};
 use crate::rights;
+use crate::status::SampleStatus;
 use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds of what a report covers: a round.
@@ -31,13 +37,18 @@ const SAMPLE_US: u32 = 100_000;
 const SYSFS_SAMPLE_US: u32 = 40_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
-/// Regions of all processes at most, and where they have little memory.
-const REGIONS: [usize; 2] = [32, 512];
+/// Regions of a kdamond whose processes have little memory.
+const LEAST: usize = 32;
+/// Regions of a kdamond at most where sysfs is read: each in use takes the daemon some 50,000 instructions in a report.
+const SYSFS_MOST: usize = 512;
 /// So many of the most regions are one of the least, which bound how large one is: what is hot of a larger one is rarely sampled, and takes
 /// idle neighbours along.
 const LEAST_PART: usize = 5;
 /// Processes that a kdamond watches at most: each begins with as many regions as all have at least.
 const PROCESSES: usize = 32;
+/// Regions that a process begins with at most, unless all processes together then have no more than they may: DAMON samples all of
+/// them until it first merges some.
+const BEGIN: usize = SYSFS_MOST / LEAST_PART;
 /// A process that is watched stays so until it is that far beyond the first [`PROCESSES`]: a new set begins without knowledge.
 const SLACK: usize = 8;
 /// Times that [`Source::watch`] is called in a minute, less one: within those each process has its turn.
@@ -53,14 +64,23 @@ pub(crate) struct Damon {
     /// The turn of each of the others.
     turns: BTreeMap<ProcessId, u64>,
     turn: u64,
+    budget: Budget,
+    /// Regions of a kdamond at most, whatever the budget.
+    most: usize,
+    /// Records of the tracepoint.
+    records: SampleStatus,
 }
 
 #[derive(Debug, Default)]
 struct Kdamond {
     number: usize,
     watched: Vec<ProcessId>,
+    /// Regions that its processes' memory wants.
+    wanted: usize,
     /// Regions at most.
     regions: usize,
+    /// Regions at least and at most, as they were written last.
+    bounds: [usize; 2],
     aggregated: Option<Aggregated>,
     /// Number of the thread that was begun last.
     own: Option<u32>,
@@ -109,8 +129,8 @@ pub(super) fn is_taken(root: &Path) -> bool {
 }
 
 impl Damon {
-    /// Takes the kdamonds, which watch nothing yet.
-    pub(crate) fn new(knobs: &mut Knobs) -> Result<Self, DaemonError> {
+    /// Takes the kdamonds, which watch nothing yet, and may take so many percent of one CPU.
+    pub(crate) fn new(knobs: &mut Knobs, budget: u32) -> Result<Self, DaemonError> {
         let kdamond = |number| Kdamond {
             number,
             ..Kdamond::default()
@@ -120,11 +140,21 @@ impl Damon {
             kdamonds: [kdamond(0), kdamond(1)],
             turns: BTreeMap::new(),
             turn: 0,
+            budget: Budget::new(budget),
+            most: SYSFS_MOST,
+            records: SampleStatus {
+                event: "damon_aggregated".to_owned(),
+                period: 1,
+                ..SampleStatus::default()
+            },
         };
         damon.take(knobs)?;
         // Another tree's number would be some tracepoint of this kernel.
         if knobs.root() == Path::new("/") {
             damon.tracepoint = Tracepoint::read(knobs.root()).map_err(without).ok();
+        }
+        if damon.tracepoint.is_some() {
+            damon.most = aggregated::REGIONS;
         }
         Ok(damon)
     }
@@ -167,20 +197,62 @@ impl Damon {
         next
     }
 
-    /// Lets a kdamond watch these processes.
+    /// As [`Source::watch`], at a time.
+    fn watch_at(
+        &mut self,
+        knobs: &mut Knobs,
+        processes: &[ProcessId],
+        now: Instant,
+    ) -> Result<usize, DaemonError> {
+        let is_foreign = |of: &Kdamond| of.any_is_on(knobs) && !of.is_on(knobs);
+        if self.kdamonds.iter().any(is_foreign) {
+            knobs.forget(KDAMONDS)?;
+            let who = "another user of DAMON came".to_owned();
+            return Err(DaemonError::Taken { who });
+        }
+        let near = &processes[..processes.len().min(PROCESSES + SLACK)];
+        let stays = |process: &&ProcessId| self.kdamonds[0].watched.contains(process);
+        let (stay, come): (Vec<ProcessId>, Vec<ProcessId>) = near.iter().partition(stays);
+        let first: Vec<ProcessId> = stay.into_iter().chain(come).take(PROCESSES).collect();
+        let is_other = |process: &&ProcessId| !first.contains(process);
+        let others: Vec<ProcessId> = processes.iter().filter(is_other).copied().collect();
+        let others = self.next_in_turn(&others);
+        let count = first.len() + others.len();
+        let seconds = self.cpu_seconds(knobs).unwrap_or(0.0);
+        let sum = |of: fn(&Kdamond) -> usize| self.kdamonds.iter().map(of).sum();
+        let (regions, wanted) = (sum(|of| of.regions), sum(|of| of.wanted));
+        self.budget.measure(now, seconds, regions, wanted);
+        for (kdamond, processes) in self.kdamonds.iter_mut().zip([&first, &others]) {
+            kdamond.wanted = wanted_by(knobs.root(), processes, kdamond.wanted, self.most);
+        }
+        let shares = self
+            .budget
+            .shares(self.kdamonds.each_ref().map(|of| of.wanted));
+        for ((number, processes), regions) in [first, others].into_iter().enumerate().zip(shares) {
+            self.set(knobs, number, processes, regions)?;
+        }
+        Ok(count)
+    }
+
+    /// Lets a kdamond watch these processes, with so many regions at most.
     fn set(
         &mut self,
         knobs: &mut Knobs,
         number: usize,
-        mut wanted: Vec<ProcessId>,
+        mut processes: Vec<ProcessId>,
+        regions: usize,
     ) -> Result<(), DaemonError> {
-        wanted.sort_unstable();
-        let kdamond = &self.kdamonds[number];
+        processes.sort_unstable();
+        let kdamond = &mut self.kdamonds[number];
         let is_on = kdamond.is_on(knobs);
-        let regions = regions_for(knobs, &wanted);
-        let suits = (regions..=2 * regions).contains(&kdamond.regions);
-        if wanted == kdamond.watched && (is_on && suits || wanted.is_empty()) {
-            return Ok(());
+        kdamond.regions = regions;
+        if processes == kdamond.watched {
+            if processes.is_empty() {
+                return Ok(());
+            }
+            if is_on {
+                return kdamond.resize(knobs);
+            }
         }
         if is_on {
             self.kdamonds[number].end(knobs)?;
@@ -191,8 +263,7 @@ impl Damon {
             );
         }
         let kdamond = &mut self.kdamonds[number];
-        kdamond.watched = wanted;
-        kdamond.regions = regions;
+        kdamond.watched = processes;
         kdamond.aggregated = None;
         if kdamond.watched.is_empty() {
             return Ok(());
@@ -206,6 +277,7 @@ impl Damon {
         if let Err(error) = kdamond.listen(tracepoint) {
             without(rights::explain(knobs.root(), error, &[rights::SAMPLE]));
             self.tracepoint = None;
+            self.most = SYSFS_MOST;
             kdamond.end(knobs)?;
             kdamond.begin(knobs, false)?;
         }
@@ -238,13 +310,15 @@ impl Kdamond {
     fn begin(&mut self, knobs: &mut Knobs, by_tracepoint: bool) -> Result<(), DaemonError> {
         let count = self.watched.len();
         let schemes = if by_tracepoint { 0 } else { count };
+        let [least, most] = bounds(self.regions);
+        self.bounds = [least.min(BEGIN.max(most / count)), most];
         let mut setup = Setup::default();
         let context = setup.context(
             self.number,
             &Context {
                 operations: "vaddr",
                 intervals_us: [sample_us(by_tracepoint), AGGREGATE_US, UPDATE_US],
-                regions: [self.regions / LEAST_PART, self.regions],
+                regions: self.bounds,
                 targets: count,
                 schemes,
             },
@@ -276,6 +350,23 @@ impl Kdamond {
         Ok(())
     }
 
+    /// Lets one that runs have its regions from now on; what it knows stays. A kernel that refuses fails the write, or ends the kdamond,
+    /// which is then begun again.
+    fn resize(&mut self, knobs: &Knobs) -> Result<(), DaemonError> {
+        let bounds = bounds(self.regions);
+        if bounds == self.bounds {
+            return Ok(());
+        }
+        let mut setup = Setup::default();
+        setup.regions(&format!("{}/contexts/0", self.folder()), bounds);
+        setup.put(format!("{}/state", self.folder()), "commit");
+        for (file, text) in &setup.files {
+            knobs.write(file, text)?;
+        }
+        self.bounds = bounds;
+        Ok(())
+    }
+
     /// Ends it; the next one's CPU time begins at nothing.
     fn end(&mut self, knobs: &Knobs) -> Result<(), DaemonError> {
         self.spent = self.cpu_seconds(knobs).unwrap_or(self.spent);
@@ -291,20 +382,21 @@ impl Kdamond {
         Ok(())
     }
 
-    /// What it saw of each of its processes, for which it waits so long at most; nothing if it has ended.
+    /// What it saw of each of its processes, for which it waits so long at most; nothing if it has ended or `records` were lost.
     fn report(
         &mut self,
         knobs: &Knobs,
         patience: Duration,
+        records: &mut SampleStatus,
     ) -> Result<Vec<(ProcessId, Vec<Seen>)>, DaemonError> {
         if self.watched.is_empty() || !self.is_on(knobs) {
             return Ok(Vec::new());
         }
         let samples = AGGREGATE_US / sample_us(self.aggregated.is_some());
         if let Some(aggregated) = &mut self.aggregated {
-            let report = aggregated.report(self.watched.len(), samples, patience);
+            let report = aggregated.report(self.watched.len(), samples, patience, records);
             let processes = self.watched.iter().copied();
-            return Ok(processes.zip(report).collect());
+            return Ok(processes.zip(report.unwrap_or_default()).collect());
         }
         // The kernel answers when the regions are there; all processes may have ended meanwhile.
         let state = format!("{}/state", self.folder());
@@ -352,23 +444,7 @@ impl Source for Damon {
     }
 
     fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
-        let is_foreign = |of: &Kdamond| of.any_is_on(knobs) && !of.is_on(knobs);
-        if self.kdamonds.iter().any(is_foreign) {
-            knobs.forget(KDAMONDS)?;
-            let who = "another user of DAMON came".to_owned();
-            return Err(DaemonError::Taken { who });
-        }
-        let near = &processes[..processes.len().min(PROCESSES + SLACK)];
-        let stays = |process: &&ProcessId| self.kdamonds[0].watched.contains(process);
-        let (stay, come): (Vec<ProcessId>, Vec<ProcessId>) = near.iter().partition(stays);
-        let first: Vec<ProcessId> = stay.into_iter().chain(come).take(PROCESSES).collect();
-        let is_other = |process: &&ProcessId| !first.contains(process);
-        let others: Vec<ProcessId> = processes.iter().filter(is_other).copied().collect();
-        let others = self.next_in_turn(&others);
-        let count = first.len() + others.len();
-        self.set(knobs, 0, first)?;
-        self.set(knobs, 1, others)?;
-        Ok(count)
+        self.watch_at(knobs, processes, Instant::now())
     }
 
     fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError> {
@@ -376,7 +452,8 @@ impl Source for Damon {
         let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
         let (began, mut seen) = (Instant::now(), Vec::new());
         for kdamond in &mut self.kdamonds {
-            seen.extend(kdamond.report(knobs, patience.saturating_sub(began.elapsed()))?);
+            let patience = patience.saturating_sub(began.elapsed());
+            seen.extend(kdamond.report(knobs, patience, &mut self.records)?);
         }
         Ok(Report::Accesses(seen))
     }
@@ -385,16 +462,37 @@ impl Source for Damon {
         let each = self.kdamonds.iter().filter_map(|of| of.cpu_seconds(knobs));
         each.reduce(|sum, of| sum + of)
     }
+
+    fn regions(&self) -> Option<u64> {
+        let each = self.kdamonds.iter().map(|of| of.regions as u64);
+        Some(each.sum())
+    }
+
+    fn samples(&self) -> Option<SampleStatus> {
+        self.tracepoint.is_some().then(|| self.records.clone())
+    }
 }
 
-/// Most regions: one for two chunks that the processes have mapped, rounded up to a power of two. What has ended since counts nothing.
-fn regions_for(knobs: &Knobs, processes: &[ProcessId]) -> usize {
-    let mapped = |process: &ProcessId| bytes_of(knobs.root(), process.pid, 0);
+/// Regions at least and at most.
+fn bounds(regions: usize) -> [usize; 2] {
+    [regions / LEAST_PART, regions]
+}
+
+/// Regions that suit the processes' memory: one for each chunk that they have mapped, rounded up to a power of two, and those `before`
+/// as long as they are up to twice that. What has ended since counts nothing.
+fn wanted_by(root: &Path, processes: &[ProcessId], before: usize, most: usize) -> usize {
+    if processes.is_empty() {
+        return 0;
+    }
+    let mapped = |process: &ProcessId| bytes_of(root, process.pid, 0);
     let bytes: u64 = processes.iter().filter_map(mapped).sum();
-    let [least, most] = REGIONS;
-    (bytes as usize / CHUNK / 2)
-        .clamp(least, most)
-        .next_power_of_two()
+    let now = (bytes as usize / CHUNK)
+        .clamp(LEAST, most)
+        .next_power_of_two();
+    match (now..=2 * now).contains(&before) {
+        true => before,
+        false => now,
+    }
 }
 
 fn regions(knobs: &Knobs, folder: &str, of: u32) -> Vec<Seen> {
@@ -490,6 +588,16 @@ pub(super) mod tests {
         }
     }
 
+    /// A process that has so many bytes mapped.
+    fn maps(root: &Path, pid: u32, bytes: usize) {
+        let pages = bytes / rustix::param::page_size();
+        put(
+            root,
+            &format!("proc/{pid}/statm"),
+            &format!("{pages} 1 1 1 0 1 0\n"),
+        );
+    }
+
     #[test]
     fn a_process_is_watched_and_all_comes_back() {
         let root = tree();
@@ -525,20 +633,18 @@ pub(super) mod tests {
             ["min", "max"].map(|of| machine.text(&file(of)).unwrap())
         };
         assert_eq!(regions(&machine), ["6", "32"]);
-        // As it grows it has more; a little less memory changes nothing.
+        // As it grows it has more; a little less memory changes nothing. What the kdamond knows stays.
         for (mebibytes, wanted) in [
-            (600, ["51", "256"]),
-            (500, ["51", "256"]),
+            (300, ["51", "256"]),
+            (250, ["51", "256"]),
             (1 << 20, ["102", "512"]),
-            (200, ["12", "64"]),
+            (100, ["12", "64"]),
         ] {
-            let pages = (mebibytes << 20) / rustix::param::page_size();
-            let statm = format!("{pages} 1 1 1 0 1 0\n");
-            put(root.path(), "proc/4711/statm", &statm);
+            maps(root.path(), process.pid, mebibytes << 20);
             source.watch(&mut knobs, &[process]).unwrap();
             assert_eq!(
                 (regions(&machine), read("0/state").as_str()),
-                (wanted.map(String::from), "on"),
+                (wanted.map(String::from), "commit"),
                 "{mebibytes}"
             );
         }
@@ -602,11 +708,56 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn regions_of_a_terabyte_are_what_the_budget_pays_for() {
+        let root = tree();
+        damon(root.path());
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let mut source = Damon::new(&mut knobs, 3).unwrap();
+        // As with the tracepoint.
+        source.most = aggregated::REGIONS;
+        let process = ProcessId { pid: 7, start: 9 };
+        maps(root.path(), 7, 1 << 40);
+        put(root.path(), &format!("{KDAMONDS}/0/pid"), "90");
+        let (mut now, mut seconds) = (Instant::now(), 0.0);
+        // After 20 times 5 s in which a region took so much of one CPU.
+        let mut after = |cost: f64| {
+            for _ in 0..20 {
+                let ticks = (seconds * rustix::param::clock_ticks_per_second() as f64) as u64;
+                let stat = format!("90 (kdamond.0) S {}{ticks} 0\n", "0 ".repeat(10));
+                put(root.path(), "proc/90/stat", &stat);
+                source.watch_at(&mut knobs, &[process], now).unwrap();
+                now += Duration::from_secs(5);
+                seconds += 5.0 * cost * source.regions().unwrap() as f64;
+            }
+            let folder = format!("{KDAMONDS}/0/contexts/0/monitoring_attrs/nr_regions");
+            let [least, most] =
+                ["min", "max"].map(|of| knobs.read(&format!("{folder}/{of}")).unwrap());
+            assert_eq!(
+                least.parse::<usize>().unwrap(),
+                most.parse::<usize>().unwrap() / 5
+            );
+            // It was not begun again.
+            assert_eq!(source.kdamonds[0].spent, 0.0);
+            most
+        };
+        assert_eq!(after(10e-6), "2048");
+        assert_eq!(after(100e-6), "256");
+        assert_eq!(after(0.0), "8192");
+        // Many processes begin with no more regions in all than they may have, until these are merged.
+        let processes: Vec<ProcessId> = (1..=32).map(|pid| ProcessId { pid, start: 9 }).collect();
+        for least in ["256", "1638"] {
+            source.watch_at(&mut knobs, &processes, now).unwrap();
+            let least_now = format!("{KDAMONDS}/0/contexts/0/monitoring_attrs/nr_regions/min");
+            assert_eq!(knobs.read(&least_now).unwrap(), least);
+        }
+    }
+
+    #[test]
     fn each_of_hundreds_of_processes_has_its_turn_within_a_minute() {
         let root = tree();
         damon(root.path());
         let mut knobs = Knobs::open(root.path()).unwrap();
-        let mut source = Damon::new(&mut knobs).unwrap();
+        let mut source = Damon::new(&mut knobs, 3).unwrap();
         let processes: Vec<ProcessId> = (1..=300).map(|pid| ProcessId { pid, start: 9 }).collect();
         let mut seen = Vec::new();
         let mut first = Vec::new();
@@ -652,7 +803,7 @@ pub(super) mod tests {
         let root = tree();
         damon(root.path());
         let mut knobs = Knobs::open(root.path()).unwrap();
-        let mut source = Damon::new(&mut knobs).unwrap();
+        let mut source = Damon::new(&mut knobs, 3).unwrap();
         let process = ProcessId { pid: 7, start: 9 };
         let mut reported = |is_watched: bool| {
             if is_watched {

@@ -77,6 +77,11 @@ pub trait Source {
         None
     }
 
+    /// Regions at most of a source that has them.
+    fn regions(&self) -> Option<u64> {
+        None
+    }
+
     /// The samples of a source that takes them.
     fn samples(&self) -> Option<SampleStatus> {
         None
@@ -148,7 +153,7 @@ pub fn choose(
     let (found, mut why) = find(config, machine)?;
     let source: Box<dyn Source> = match found {
         Available::Pghot => Box::new(kernel::Kernel::pghot(knobs, act)?),
-        Available::Damon => Box::new(damon::Damon::new(knobs)?),
+        Available::Damon => Box::new(damon::Damon::new(knobs, config.source_cpu)?),
         Available::Perf(source) => source,
         Available::Balancing => Box::new(kernel::Kernel::balancing(knobs, act)?),
         Available::None => Box::new(Absent),
@@ -199,12 +204,13 @@ fn find_any(config: &Config, machine: &Machine) -> Result<(Available, String), D
         }
     }
     if choice == SourceChoice::Perf {
-        let source = perf::Perf::new(&machine.root).map_err(|why| no("perf", why))?;
+        let source =
+            perf::Perf::new(&machine.root, config.source_cpu).map_err(|why| no("perf", why))?;
         let why = source.what().to_owned();
         return Ok((Available::Perf(Box::new(source)), why));
     }
     if let Some(sampled) = perf::hardware(&machine.root).filter(|_| is_auto) {
-        match perf::Perf::open(&machine.root, sampled) {
+        match perf::Perf::open(&machine.root, sampled, config.source_cpu) {
             Ok(source) => {
                 others.push(source.what().to_owned());
                 return Ok((Available::Perf(Box::new(source)), others.join("; ")));

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use memferry_linux::perf::{Event, Of, Ring};
+use memferry_linux::perf::{ADDRESSES, Event, Of, Ring};
 use memferry_linux::topology::parse::id_list;
 
 use super::{Report, Source};
@@ -24,8 +24,6 @@ use crate::tiering::{CHUNK, ProcessId, Seen};
 const DEVICES: &str = "sys/bus/event_source/devices";
 /// Loads that took so many cycles had not found their line in a core's own caches: what `perf mem` takes.
 const LATENCY: &str = "ldlat=30";
-/// Percent of one CPU that samples may cost, those of all CPUs together.
-const BUDGET: u32 = 2;
 /// A sample's cost where the kernel does not say what it allows: its default, 25% of the time for 100,000 samples a second.
 const SAMPLE_COST: Duration = Duration::from_nanos(2_500);
 /// One event in so many at first, and at least: a CPU that becomes busy with 500 million events a second is sampled 100,000 times,
@@ -36,7 +34,7 @@ const PERIOD_MAX: u64 = 1 << 26;
 /// Samples of a chunk in a round beyond that say nothing more: the policy's largest weight.
 const MOST: u32 = 16;
 
-/// Reports in which a sample counts: 0.6 s, since at 2% of a CPU there are some 8,000 in a second.
+/// Reports in which a sample counts: 0.6 s, since at 3% of a CPU there are some 12,000 in a second.
 const REPORTS: usize = 3;
 
 /// What can be sampled.
@@ -146,6 +144,8 @@ pub(super) struct Perf {
     /// Samples of the last reports, the newest first, by process and chunk.
     counts: BTreeMap<(u32, usize), [u32; REPORTS]>,
     period: u64,
+    /// Percent of one CPU that samples may cost, those of all CPUs together.
+    budget: u32,
     drained: Instant,
     sums: SampleStatus,
     spent: Duration,
@@ -153,20 +153,21 @@ pub(super) struct Perf {
 
 impl Perf {
     /// Samples what the PMU can, else page faults.
-    pub(super) fn new(root: &Path) -> Result<Self, String> {
-        Self::open(root, hardware(root).unwrap_or_else(page_faults))
+    pub(super) fn new(root: &Path, budget: u32) -> Result<Self, String> {
+        Self::open(root, hardware(root).unwrap_or_else(page_faults), budget)
     }
 
-    /// Samples that.
+    /// Samples that, with so many percent of one CPU.
     ///
     /// # Errors
     /// Why that cannot be, and what to try.
-    pub(super) fn open(root: &Path, sampled: Sampled) -> Result<Self, String> {
+    pub(super) fn open(root: &Path, sampled: Sampled, budget: u32) -> Result<Self, String> {
         if root != Path::new("/") {
             return Err("it samples this machine, and --root names another".to_owned());
         }
         let mut perf = Self {
             period: sampled.least_period.max(16),
+            budget,
             sums: SampleStatus {
                 event: sampled.name.to_owned(),
                 ..SampleStatus::default()
@@ -200,7 +201,8 @@ impl Perf {
         self.rings.retain(|cpu, _| cpus.contains(cpu));
         for cpu in cpus {
             if !self.rings.contains_key(&cpu) {
-                let ring = Ring::open(&self.sampled.event, Of::Cpu(cpu), self.period)?;
+                let event = &self.sampled.event;
+                let ring = Ring::open(event, Of::Cpu(cpu), self.period, ADDRESSES)?;
                 self.rings.insert(cpu, ring);
             }
         }
@@ -209,7 +211,7 @@ impl Perf {
 
     /// Counts what the samples cost, and sets the period so that the next ones cost what they may.
     fn adapt(&mut self, samples: u64, reading: Duration, cost: Duration) -> io::Result<()> {
-        let most = self.drained.elapsed() * BUDGET / 100;
+        let most = self.drained.elapsed() * self.budget / 100;
         self.drained = Instant::now();
         // Those of a busy machine, not more than a u32 in a round.
         let taken = cost * u32::try_from(samples).unwrap_or(u32::MAX);

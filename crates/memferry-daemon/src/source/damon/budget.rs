@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! How many regions DAMON may have: what it was seen to take of the CPU against what it may. Whose memory they are for is left to others.
+
+use std::time::{Duration, Instant};
+
+/// Regions of both kdamonds until a cost was measured: with the daemon they took 2.5% of a CPU of a billion instructions a second.
+const FIRST: usize = 512;
+/// Regions of both at least: DAMON wants three at least, which is a fifth of a quarter of them.
+const LEAST: usize = 64;
+/// CPU time is told in ticks of 10 ms: in less than that 1% of a CPU is no more than four.
+const SHORTEST: Duration = Duration::from_secs(4);
+/// With twice as many regions the cost is below the budget, and far from where they would be halved again.
+const LOW: f64 = 0.4;
+/// Measurements in a row that must be as low before there are more regions.
+const CALM: u32 = 3;
+
+/// Regions that the budget allows.
+#[derive(Debug)]
+pub(super) struct Budget {
+    /// CPU seconds in a second.
+    cpu: f64,
+    /// Of both kdamonds at most.
+    regions: usize,
+    /// When the CPU time was read last, and what it was.
+    last: Option<(Instant, f64)>,
+    calm: u32,
+}
+
+impl Budget {
+    /// Of so many percent of one CPU.
+    pub(super) fn new(percent: u32) -> Self {
+        Self {
+            cpu: f64::from(percent) / 100.0,
+            regions: FIRST,
+            last: None,
+            calm: 0,
+        }
+    }
+
+    /// Takes note that DAMON took so many CPU seconds since the daemon began. Since the last time it had `regions`, with `wanted`
+    /// regions each had been of the size that suits.
+    pub(super) fn measure(&mut self, now: Instant, seconds: f64, regions: usize, wanted: usize) {
+        let Some((since, before)) = self.last else {
+            self.last = Some((now, seconds));
+            return;
+        };
+        let passed = now.saturating_duration_since(since);
+        if passed < SHORTEST {
+            return;
+        }
+        self.last = Some((now, seconds));
+        // A kdamond that ended by itself takes its CPU time along.
+        if seconds < before {
+            return;
+        }
+        let cost = (seconds - before) / passed.as_secs_f64() / self.cpu;
+        let is_low = cost < LOW && wanted > self.regions;
+        self.calm = if is_low { self.calm + 1 } else { 0 };
+        let allowed = self.regions;
+        if cost > 1.0 {
+            // More than it has may be allowed.
+            let halvings = cost.log2().ceil() as u32;
+            self.regions = (regions.min(allowed) >> halvings.min(usize::BITS - 1)).max(LEAST);
+        } else if self.calm == CALM {
+            self.calm = 0;
+            self.regions *= 2;
+        }
+        if self.regions != allowed {
+            tracing::debug!(
+                regions = self.regions,
+                before = allowed,
+                cost = cost * 100.0,
+                "DAMON's regions at most, by percent of its budget"
+            );
+        }
+    }
+
+    /// Regions of the kdamond of the first processes and of that of the others in turn, which want so many. The others get a quarter of
+    /// all at most, and the first what is left whether the others need it or not: these change each time, and so would the first's.
+    pub(super) fn shares(&self, wanted: [usize; 2]) -> [usize; 2] {
+        let others = self.regions / 4;
+        let first = match wanted[1] {
+            0 => self.regions,
+            _ => self.regions - others,
+        };
+        [wanted[0].min(first), wanted[1].min(others)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Regions of a budget of 3% after each of some spans of five seconds, in which a region took so much of the CPU.
+    fn course(budget: &mut Budget, wanted: usize, costs: &[f64]) -> Vec<usize> {
+        let (mut now, mut seconds) = (Instant::now(), 0.0);
+        budget.last = None;
+        budget.measure(now, seconds, 0, wanted);
+        let each = costs.iter().map(|cost| {
+            let [regions, _] = budget.shares([wanted, 0]);
+            now += Duration::from_secs(5);
+            seconds += 5.0 * cost * regions as f64;
+            budget.measure(now, seconds, regions, wanted);
+            budget.regions
+        });
+        each.collect()
+    }
+
+    const TERABYTE: usize = 1 << 19;
+    /// Of one CPU, a region.
+    const COST: f64 = 10e-6;
+
+    #[test]
+    fn regions_become_as_many_as_the_budget_pays_for_and_do_not_swing() {
+        let mut budget = Budget::new(3);
+        let course_of = |budget: &mut Budget, cost| course(budget, TERABYTE, &[cost; 60]);
+        // Of 3% 3000 could be paid: the next power of two is beyond.
+        let regions = course_of(&mut budget, COST);
+        assert_eq!(regions[..4], [512, 512, 1024, 1024]);
+        assert_eq!(regions[10..], [2048; 50]);
+        // A part more or less changes nothing.
+        for factor in [1.4, 0.7, 1.0] {
+            assert_eq!(course_of(&mut budget, factor * COST), [2048; 60]);
+        }
+        // One that costs more than it may gets fewer, at once and for good.
+        let dear = course_of(&mut budget, 4.5 * COST);
+        assert_eq!(dear, [512; 60]);
+    }
+
+    #[test]
+    fn regions_that_nothing_needs_are_not_allowed_in_advance() {
+        let mut budget = Budget::new(3);
+        assert_eq!(course(&mut budget, 300, &[COST; 20]), [512; 20]);
+        // Those that are there are halved, not those that could be.
+        assert_eq!(course(&mut budget, 128, &[40.0 * COST]), [64]);
+        assert_eq!(course(&mut budget, 128, &[9e9]), [LEAST]);
+    }
+
+    #[test]
+    fn a_cost_is_told_of_seconds_and_not_of_less() {
+        let mut budget = Budget::new(3);
+        let began = Instant::now();
+        let mut at = |ms, seconds| {
+            let now = began + Duration::from_millis(ms);
+            budget.measure(now, seconds, 512, TERABYTE);
+            budget.regions
+        };
+        assert_eq!(at(0, 7.0), 512);
+        // A tick in a moment.
+        assert_eq!(at(100, 7.01), 512);
+        // One that has ended is not known any more.
+        assert_eq!(at(5000, 1.0), 512);
+        assert_eq!(at(10_000, 1.2), 256);
+    }
+
+    #[test]
+    fn processes_in_turn_get_a_quarter_and_change_nothing_for_the_first() {
+        let budget = Budget::new(3);
+        assert_eq!(budget.shares([TERABYTE, 0]), [512, 0]);
+        for others in [32, 64, TERABYTE] {
+            assert_eq!(budget.shares([TERABYTE, others]), [384, others.min(128)]);
+        }
+        assert_eq!(budget.shares([64, 64]), [64, 64]);
+    }
+}
