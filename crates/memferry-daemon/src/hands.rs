@@ -13,6 +13,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memferry::MoveError;
+use memferry_linux::give_way::GiveWay;
 use memferry_linux::numa;
 use memferry_linux::pagemap::Pages;
 use memferry_process::{End, Process, ProcessMove, Progress, Reason};
@@ -251,10 +252,11 @@ fn without(
 
 /// The node of each page, or an errno below 0.
 fn nodes(process: ProcessId, pages: &[usize]) -> io::Result<Vec<i32>> {
-    let mut nodes = vec![0; pages.len()];
+    let (mut nodes, pauses) = (vec![0; pages.len()], GiveWay::default());
     for (pages, nodes) in pages.chunks(ASK).zip(nodes.chunks_mut(ASK)) {
         let pid = i32::try_from(process.pid).unwrap_or(i32::MAX);
         numa::move_pages(pid, pages, None, nodes, false)?;
+        pauses.between_calls();
     }
     Ok(nodes)
 }
