@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use memferry::MoveError;
 use memferry_linux::give_way::GiveWay;
+use memferry_linux::mappings::Mappings;
 use memferry_linux::numa;
 use memferry_linux::pagemap::Pages;
 use memferry_process::{End, Process, ProcessMove, Progress, Reason};
@@ -21,6 +22,7 @@ use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 use crate::machine::Machine;
 use crate::members;
 use crate::owner::{self, Owner};
+use crate::rights;
 use crate::shared::SharedMemory;
 use crate::tiering::{CHUNK, Memory, Move, Near, Object, Placed, ProcessId, Way};
 use pool::MAPPERS;
@@ -116,6 +118,8 @@ pub trait Hands {
 pub struct Kernel {
     owners: HashMap<ProcessId, Known>,
     shared: Rc<[SharedMemory]>,
+    /// Without it numa_maps tells policies.
+    mappings: Option<Mappings>,
 }
 
 /// What an owner said.
@@ -129,6 +133,19 @@ struct Known {
 }
 
 impl Kernel {
+    /// Hands that learn of policies by BPF, if they may.
+    pub fn new() -> Self {
+        let mappings = Mappings::load().map_err(|error| {
+            let root = Path::new("/");
+            let error = rights::explain(root, error, &[rights::BPF, rights::SAMPLE]);
+            tracing::warn!("policies are read from numa_maps, and no process can map or unmap while the kernel walks the pages of one of its mappings: {error}");
+        });
+        Self {
+            mappings: mappings.ok(),
+            ..Self::default()
+        }
+    }
+
     /// Of the ranges of a process that may move, those that it does not share.
     fn own(
         &mut self,
@@ -160,7 +177,7 @@ impl Kernel {
             match self.owners.get_mut(&process) {
                 Some(known) if known.mark == mark => known.look = now + OWNER_AGE,
                 _ => {
-                    let known = Known::ask(root, process, mark)?;
+                    let known = Known::ask(root, process, mark, self.mappings.as_ref())?;
                     self.owners.insert(process, known);
                 }
             }
@@ -170,9 +187,14 @@ impl Kernel {
 }
 
 impl Known {
-    fn ask(root: &Path, process: ProcessId, mark: u64) -> io::Result<Self> {
+    fn ask(
+        root: &Path,
+        process: ProcessId,
+        mark: u64,
+        mappings: Option<&Mappings>,
+    ) -> io::Result<Self> {
         let began = Instant::now();
-        let owner = Owner::read(root, process.pid)?;
+        let owner = Owner::read(root, process.pid, mappings)?;
         let asked = Instant::now();
         let after = |times| {
             let cost = (asked - began).saturating_mul(times);
