@@ -157,14 +157,11 @@ impl Kernel {
         let of_process = mappers.filter(|of| of.process == process);
         let mut shared: Vec<Range<usize>> = of_process
             .flat_map(|of| of.mappings.iter().map(|of| of.range.clone()))
+            .filter(|of| of.start < within.end && within.start < of.end)
             .collect();
         shared.sort_by_key(|of| of.start);
         let owner = self.owner(root, process)?;
         Ok(without(owner.within(within), &shared))
-    }
-
-    fn shared(&self, object: Object) -> Option<SharedMemory> {
-        self.shared.iter().find(|of| of.object == object).cloned()
     }
 
     fn owner(&mut self, root: &Path, process: ProcessId) -> io::Result<&Owner> {
@@ -376,6 +373,10 @@ fn carry_ranges(
     Ok(carried)
 }
 
+fn find(shared: &[SharedMemory], object: Object) -> Option<&SharedMemory> {
+    shared.iter().find(|of| of.object == object)
+}
+
 fn gone(process: ProcessId) -> MoveError {
     MoveError::NoProcess {
         pid: process.pid,
@@ -397,10 +398,10 @@ impl Hands for Kernel {
                 (owner.map(|of| of.nodes.clone()).ok(), cpus(process))
             }
             Memory::Shared(object) => {
-                let shared = self.shared(object);
+                let shared = find(&self.shared, object);
                 let mappers = shared.iter().flat_map(|of| of.mappers.iter().take(MAPPERS));
                 let cpus = mappers.flat_map(|of| cpus(of.process)).collect();
-                (shared.as_ref().map(|of| of.nodes.clone()), cpus)
+                (shared.map(|of| of.nodes.clone()), cpus)
             }
         };
         machine.near(&nodes.unwrap_or_default(), &cpus)
@@ -410,8 +411,9 @@ impl Hands for Kernel {
         match memory {
             Memory::Process(process) => self.look_at_process(machine, process),
             Memory::Shared(object) => {
-                let shared = self.shared(object);
-                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(machine, &of)))
+                let known = Rc::clone(&self.shared);
+                let shared = find(&known, object);
+                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(machine, of)))
             }
         }
     }
@@ -428,9 +430,7 @@ impl Hands for Kernel {
         let ways = |allowed: &[u32]| -> Result<Vec<(u32, u32)>, Carried> {
             let ways: Vec<(u32, u32)> = match of.way {
                 Way::Up => machine.lower.iter().map(|from| (*from, of.node)).collect(),
-                Way::Down => (machine.top.iter())
-                    .filter_map(|from| Some((*from, machine.below(*from, allowed)?)))
-                    .collect(),
+                Way::Down => machine.below(allowed),
             };
             let is_allowed = match of.way {
                 Way::Up => allowed.contains(&of.node),
@@ -455,17 +455,19 @@ impl Hands for Kernel {
                 }
             }
             Memory::Shared(object) => {
-                let Some(shared) = self.shared(object) else {
+                let known = Rc::clone(&self.shared);
+                let Some(shared) = find(&known, object) else {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 };
                 let ways = match ways(&shared.nodes) {
                     Ok(ways) => ways,
                     Err(stayed) => return Ok(stayed),
                 };
-                let mut all = Carried::default();
-                for (process, mappings) in self.lenders(root, &shared, &chunk) {
+                let (mut all, page) = (Carried::default(), rustix::param::page_size());
+                for (process, mappings) in self.lenders(root, shared, &chunk) {
+                    // Unless it is mapped over and over, a chunk has no more mappings than pages.
                     let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
-                    let ranges: Vec<Range<usize>> = addresses.collect();
+                    let ranges: Vec<Range<usize>> = addresses.take(CHUNK / page).collect();
                     match carry_ranges(root, process, &ranges, &ways, true, cancel) {
                         Ok(carried) => {
                             all.moved += carried.moved;
