@@ -89,7 +89,7 @@ pub fn run(options: &Options) -> Result<Status, DaemonError> {
     let knobs = Knobs::open(&options.root)?;
     let config = Config::read(&options.config)?;
     let machine = Machine::read(&options.root)?;
-    let hands = Box::new(Kernel::default());
+    let hands = Box::new(Kernel::new());
     let mut daemon = Daemon::new(options, config, machine, hands, knobs, stop)?;
     daemon.rounds(&reload);
     let _ = sd_notify::notify(&[NotifyState::Stopping]);

@@ -13,6 +13,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use memferry::MoveError;
+use memferry_linux::give_way::GiveWay;
+use memferry_linux::mappings::Mappings;
 use memferry_linux::numa;
 use memferry_linux::pagemap::Pages;
 use memferry_process::{End, Process, ProcessMove, Progress, Reason};
@@ -20,6 +22,7 @@ use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 use crate::machine::Machine;
 use crate::members;
 use crate::owner::{self, Owner};
+use crate::rights;
 use crate::shared::SharedMemory;
 use crate::tiering::{CHUNK, Memory, Move, Near, Object, Placed, ProcessId, Way};
 use pool::MAPPERS;
@@ -115,6 +118,8 @@ pub trait Hands {
 pub struct Kernel {
     owners: HashMap<ProcessId, Known>,
     shared: Rc<[SharedMemory]>,
+    /// Without it numa_maps tells policies.
+    mappings: Option<Mappings>,
 }
 
 /// What an owner said.
@@ -128,6 +133,19 @@ struct Known {
 }
 
 impl Kernel {
+    /// Hands that learn of policies by BPF, if they may.
+    pub fn new() -> Self {
+        let mappings = Mappings::load().map_err(|error| {
+            let root = Path::new("/");
+            let error = rights::explain(root, error, &[rights::BPF, rights::SAMPLE]);
+            tracing::warn!("policies are read from numa_maps, and no process can map or unmap while the kernel walks the pages of one of its mappings: {error}");
+        });
+        Self {
+            mappings: mappings.ok(),
+            ..Self::default()
+        }
+    }
+
     /// Of the ranges of a process that may move, those that it does not share.
     fn own(
         &mut self,
@@ -139,14 +157,11 @@ impl Kernel {
         let of_process = mappers.filter(|of| of.process == process);
         let mut shared: Vec<Range<usize>> = of_process
             .flat_map(|of| of.mappings.iter().map(|of| of.range.clone()))
+            .filter(|of| of.start < within.end && within.start < of.end)
             .collect();
         shared.sort_by_key(|of| of.start);
         let owner = self.owner(root, process)?;
         Ok(without(owner.within(within), &shared))
-    }
-
-    fn shared(&self, object: Object) -> Option<SharedMemory> {
-        self.shared.iter().find(|of| of.object == object).cloned()
     }
 
     fn owner(&mut self, root: &Path, process: ProcessId) -> io::Result<&Owner> {
@@ -159,7 +174,7 @@ impl Kernel {
             match self.owners.get_mut(&process) {
                 Some(known) if known.mark == mark => known.look = now + OWNER_AGE,
                 _ => {
-                    let known = Known::ask(root, process, mark)?;
+                    let known = Known::ask(root, process, mark, self.mappings.as_ref())?;
                     self.owners.insert(process, known);
                 }
             }
@@ -169,9 +184,14 @@ impl Kernel {
 }
 
 impl Known {
-    fn ask(root: &Path, process: ProcessId, mark: u64) -> io::Result<Self> {
+    fn ask(
+        root: &Path,
+        process: ProcessId,
+        mark: u64,
+        mappings: Option<&Mappings>,
+    ) -> io::Result<Self> {
         let began = Instant::now();
-        let owner = Owner::read(root, process.pid)?;
+        let owner = Owner::read(root, process.pid, mappings)?;
         let asked = Instant::now();
         let after = |times| {
             let cost = (asked - began).saturating_mul(times);
@@ -251,10 +271,11 @@ fn without(
 
 /// The node of each page, or an errno below 0.
 fn nodes(process: ProcessId, pages: &[usize]) -> io::Result<Vec<i32>> {
-    let mut nodes = vec![0; pages.len()];
+    let (mut nodes, pauses) = (vec![0; pages.len()], GiveWay::default());
     for (pages, nodes) in pages.chunks(ASK).zip(nodes.chunks_mut(ASK)) {
         let pid = i32::try_from(process.pid).unwrap_or(i32::MAX);
         numa::move_pages(pid, pages, None, nodes, false)?;
+        pauses.between_calls();
     }
     Ok(nodes)
 }
@@ -352,6 +373,10 @@ fn carry_ranges(
     Ok(carried)
 }
 
+fn find(shared: &[SharedMemory], object: Object) -> Option<&SharedMemory> {
+    shared.iter().find(|of| of.object == object)
+}
+
 fn gone(process: ProcessId) -> MoveError {
     MoveError::NoProcess {
         pid: process.pid,
@@ -373,10 +398,10 @@ impl Hands for Kernel {
                 (owner.map(|of| of.nodes.clone()).ok(), cpus(process))
             }
             Memory::Shared(object) => {
-                let shared = self.shared(object);
+                let shared = find(&self.shared, object);
                 let mappers = shared.iter().flat_map(|of| of.mappers.iter().take(MAPPERS));
                 let cpus = mappers.flat_map(|of| cpus(of.process)).collect();
-                (shared.as_ref().map(|of| of.nodes.clone()), cpus)
+                (shared.map(|of| of.nodes.clone()), cpus)
             }
         };
         machine.near(&nodes.unwrap_or_default(), &cpus)
@@ -386,8 +411,9 @@ impl Hands for Kernel {
         match memory {
             Memory::Process(process) => self.look_at_process(machine, process),
             Memory::Shared(object) => {
-                let shared = self.shared(object);
-                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(machine, &of)))
+                let known = Rc::clone(&self.shared);
+                let shared = find(&known, object);
+                Ok(shared.map_or_else(Vec::new, |of| self.look_at_shared(machine, of)))
             }
         }
     }
@@ -404,9 +430,7 @@ impl Hands for Kernel {
         let ways = |allowed: &[u32]| -> Result<Vec<(u32, u32)>, Carried> {
             let ways: Vec<(u32, u32)> = match of.way {
                 Way::Up => machine.lower.iter().map(|from| (*from, of.node)).collect(),
-                Way::Down => (machine.top.iter())
-                    .filter_map(|from| Some((*from, machine.below(*from, allowed)?)))
-                    .collect(),
+                Way::Down => machine.below(allowed),
             };
             let is_allowed = match of.way {
                 Way::Up => allowed.contains(&of.node),
@@ -431,17 +455,19 @@ impl Hands for Kernel {
                 }
             }
             Memory::Shared(object) => {
-                let Some(shared) = self.shared(object) else {
+                let known = Rc::clone(&self.shared);
+                let Some(shared) = find(&known, object) else {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 };
                 let ways = match ways(&shared.nodes) {
                     Ok(ways) => ways,
                     Err(stayed) => return Ok(stayed),
                 };
-                let mut all = Carried::default();
-                for (process, mappings) in self.lenders(root, &shared, &chunk) {
+                let (mut all, page) = (Carried::default(), rustix::param::page_size());
+                for (process, mappings) in self.lenders(root, shared, &chunk) {
+                    // Unless it is mapped over and over, a chunk has no more mappings than pages.
                     let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
-                    let ranges: Vec<Range<usize>> = addresses.collect();
+                    let ranges: Vec<Range<usize>> = addresses.take(CHUNK / page).collect();
                     match carry_ranges(root, process, &ranges, &ways, true, cancel) {
                         Ok(carried) => {
                             all.moved += carried.moved;

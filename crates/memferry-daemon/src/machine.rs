@@ -211,19 +211,22 @@ impl Machine {
         nodes
     }
 
-    /// The node of the lower tiers that is nearest to a node and that processes may use: of those with room for a chunk, and of equals
-    /// the emptiest.
-    pub fn below(&self, from: u32, allowed: &[u32]) -> Option<u32> {
-        let nodes = self
-            .lower
-            .iter()
-            .copied()
-            .filter(|node| allowed.contains(node));
-        let free = nodes.map(|node| (self.distance(from, node), self.free(node), node));
-        let with_room = free.filter(|(_, free, _)| *free >= CHUNK as u64);
-        with_room
-            .min_by_key(|(distance, free, _)| (*distance, Reverse(*free)))
-            .map(|(.., node)| node)
+    /// For each node of the top tier the node of the lower ones that is nearest to it and that processes may use: of those with room for
+    /// a chunk, and of equals the emptiest. Nodes without one are left out.
+    pub fn below(&self, allowed: &[u32]) -> Vec<(u32, u32)> {
+        let lower = self.lower.iter().filter(|node| allowed.contains(node));
+        // The kernel takes some 30 us to tell what is free on a node.
+        let with_room: Vec<(u32, u64)> = lower
+            .map(|node| (*node, self.free(*node)))
+            .filter(|(_, free)| *free >= CHUNK as u64)
+            .collect();
+        let nearest = |from: &u32| {
+            let nodes = with_room.iter();
+            let best =
+                nodes.min_by_key(|(node, free)| (self.distance(*from, *node), Reverse(*free)));
+            best.map(|(to, _)| (*from, *to))
+        };
+        self.top.iter().filter_map(nearest).collect()
     }
 
     /// Percent of the last ten seconds in which somebody waited for a resource; see [`pressure`].
@@ -320,16 +323,13 @@ pub(crate) mod tests {
         assert_eq!(near(&[0, 2], &[2, 3]), [(0, 21)]);
         assert_eq!(near(&[2, 3], &[0]), []);
         let all = [0, 1, 2, 3];
-        assert_eq!(
-            [0, 1].map(|node| machine.below(node, &all)),
-            [Some(2), Some(3)]
-        );
-        assert_eq!(machine.below(0, &[0, 1, 3]), Some(3));
-        assert_eq!(machine.below(0, &[0, 1]), None);
+        assert_eq!(machine.below(&all), [(0, 2), (1, 3)]);
+        assert_eq!(machine.below(&[0, 1, 3]), [(0, 3), (1, 3)]);
+        assert_eq!(machine.below(&[0, 1]), []);
         // Where the near one is full, the other one takes it.
         let full = "NODES/node2/meminfo = Node 2 MemTotal: 524288 kB;Node 2 MemFree: 1024 kB";
         changes(root.path(), full);
-        assert_eq!(machine.below(0, &all), Some(3));
+        assert_eq!(machine.below(&all), [(0, 3), (1, 3)]);
     }
 
     #[test]

@@ -2,13 +2,15 @@
 //! What the owner of a process has said of its memory: which nodes it may use, and which ranges have a policy or are locked.
 //! Such ranges are left alone.
 
-use std::collections::BTreeMap;
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
 
+use memferry_linux::give_way::GiveWay;
+use memferry_linux::mappings::Mappings;
 use memferry_linux::topology::parse::id_list;
 
 const NODES: &str = "Mems_allowed_list:";
@@ -19,6 +21,24 @@ const CPUS: &str = "Cpus_allowed_list:";
 pub(crate) fn read(root: &Path, pid: u32, file: &str) -> io::Result<String> {
     let bytes = fs::read(root.join(format!("proc/{pid}/{file}")))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Less than a mapping's text in numa_maps or smaps.
+const PIECE: usize = 16;
+
+/// The same of numa_maps or smaps, for which the kernel walks all pages of a mapping under the process's mmap_lock: it goes on to the
+/// next mapping without the lock, once a read has its bytes.
+fn read_by_mapping(root: &Path, pid: u32, file: &str) -> io::Result<String> {
+    let mut file = File::open(root.join(format!("proc/{pid}/{file}")))?;
+    let (mut bytes, mut piece, pauses) = (Vec::new(), [0; PIECE], GiveWay::default());
+    loop {
+        let got = file.read(&mut piece)?;
+        if got == 0 {
+            return Ok(String::from_utf8_lossy(&bytes).into_owned());
+        }
+        bytes.extend_from_slice(&piece[..got]);
+        pauses.between_calls();
+    }
 }
 
 fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
@@ -71,29 +91,32 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Reads it: numa_maps, and smaps if something is locked, walk all page tables of the process.
+    /// Reads it. Without `mappings` numa_maps is read, and smaps if something is locked, which walk all page tables of the process.
     ///
     /// # Errors
     /// The process has ended, or may not be looked at.
-    pub fn read(root: &Path, pid: u32) -> io::Result<Self> {
-        let read = |file: &str| read(root, pid, file);
-        let status = read("status")?;
+    pub fn read(root: &Path, pid: u32, mappings: Option<&Mappings>) -> io::Result<Self> {
+        let status = read(root, pid, "status")?;
         let nodes = field(&status, NODES).and_then(|list| id_list(list).ok());
-        let policies = policies(&read("numa_maps")?);
         let is_locked = field(&status, LOCKED).is_some_and(|size| !size.starts_with("0 "));
-        let locked = if is_locked {
-            locked(&read("smaps")?)
-        } else {
-            Vec::new()
+        let free: BTreeSet<usize> = match mappings {
+            Some(mappings) => {
+                let free = mappings.of(pid)?.into_iter();
+                free.filter(|of| !(of.has_policy || of.is_locked || of.is_huge))
+                    .map(|of| of.range.start)
+                    .collect()
+            }
+            None => {
+                let free = without_policy(&read_by_mapping(root, pid, "numa_maps")?);
+                match is_locked {
+                    true => &free - &locked(&read_by_mapping(root, pid, "smaps")?),
+                    false => free,
+                }
+            }
         };
-        let maps = read("maps")?;
-        let ranges = maps.lines().filter_map(movable).filter(|range| {
-            // A mapping without a line came after numa_maps was read: it can wait.
-            policies
-                .get(&range.start)
-                .is_some_and(|policy| policy == "default")
-                && !locked.contains(&range.start)
-        });
+        let maps = read(root, pid, "maps")?;
+        // A mapping that is not known came after it was asked: it can wait.
+        let ranges = (maps.lines().filter_map(movable)).filter(|range| free.contains(&range.start));
         Ok(Self {
             nodes: nodes.unwrap_or_default(),
             ranges: ranges.collect(),
@@ -129,21 +152,20 @@ pub(crate) fn movable(line: &str) -> Option<Range<usize>> {
     (!is_device && !is_other).then_some(range)
 }
 
-/// The policy of each mapping, by its start, but for those of hugetlbfs, whose names may be any. It is that of the task where the
-/// mapping has none of its own.
-fn policies(numa_maps: &str) -> BTreeMap<usize, String> {
+/// Starts of the mappings that have no policy, nor has their task, but for those of hugetlbfs, whose names may be any.
+fn without_policy(numa_maps: &str) -> BTreeSet<usize> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let start = usize::from_str_radix(words.next()?, 16).ok()?;
-        let policy = words.next()?.to_owned();
-        words.all(|word| word != "huge").then_some((start, policy))
+        let has_none = words.next()? == "default" && words.all(|word| word != "huge");
+        has_none.then_some(start)
     };
     numa_maps.lines().filter_map(line).collect()
 }
 
 /// Starts of the mappings that are locked.
-fn locked(smaps: &str) -> Vec<usize> {
-    let (mut starts, mut at) = (Vec::new(), None);
+fn locked(smaps: &str) -> BTreeSet<usize> {
+    let (mut starts, mut at) = (BTreeSet::new(), None);
     for line in smaps.lines() {
         if let Some(range) = line.split_whitespace().next().and_then(addresses) {
             at = Some(range.start);
@@ -187,7 +209,7 @@ mod tests {
              00200000 default file=/memfd:guest-memory\\040(deleted) huge dirty=1 N0=1 kernelpagesize_kB=2048\n\
              00400000 default file=/mnt/huge/rtemap_0 huge\n",
         );
-        let owner = Owner::read(root.path(), 7).unwrap();
+        let owner = Owner::read(root.path(), 7, None).unwrap();
         assert_eq!(owner.nodes, [0, 2]);
         assert_eq!(owner.ranges, [0x1000..0x3000, 0x5000..0x6000]);
         assert_eq!(
@@ -201,8 +223,53 @@ mod tests {
             "00001000-00003000 rw-p 00000000 00:00 0 [heap]\nSize: 8 kB\nVmFlags: rd wr mr mw me ac \n\
              00005000-00006000 rw-p 00000000 00:00 0\nSize: 4 kB\nVmFlags: rd wr lo ac \n",
         );
-        let owner = Owner::read(root.path(), 7).unwrap();
+        let owner = Owner::read(root.path(), 7, None).unwrap();
         assert_eq!(owner.nodes, [0, 1]);
         assert_eq!(owner.ranges, std::slice::from_ref(&(0x1000..0x3000)));
+    }
+    /// Of three mappings one is bound to a node and one is locked.
+    #[test]
+    fn bpf_and_the_files_tell_the_same() {
+        let mappings = match Mappings::load() {
+            Ok(mappings) => mappings,
+            Err(error) => return println!("not run: {error}"),
+        };
+        const LENGTH: usize = 1 << 20;
+        let (root, pid, nodes) = (Path::new("/"), std::process::id(), 1_u64);
+        // SAFETY: a new mapping, of which the last two parts are given a policy and locked, and stay.
+        let start = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let at = libc::mmap(
+                std::ptr::null_mut(),
+                3 * LENGTH,
+                libc::PROT_READ,
+                flags,
+                -1,
+                0,
+            );
+            assert_ne!(at, libc::MAP_FAILED);
+            let at = at as usize;
+            let (bound, bind) = (at + LENGTH, libc::MPOL_BIND);
+            let done = libc::syscall(
+                libc::SYS_mbind,
+                bound,
+                LENGTH,
+                bind,
+                &raw const nodes,
+                64,
+                0,
+            );
+            assert_eq!(done, 0, "{}", io::Error::last_os_error());
+            assert_eq!(libc::mlock((at + 2 * LENGTH) as _, LENGTH), 0);
+            at
+        };
+        for mappings in [None, Some(&mappings)] {
+            let owner = Owner::read(root, pid, mappings).unwrap();
+            let free = [0, 1, 2].map(|part| {
+                let at = start + part * LENGTH;
+                !owner.within(&(at..at + LENGTH)).is_empty()
+            });
+            assert_eq!(free, [true, false, false], "{mappings:?}");
+        }
     }
 }

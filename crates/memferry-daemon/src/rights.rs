@@ -20,6 +20,8 @@ pub const TRACE: Right = Right(19, "CAP_SYS_PTRACE", 19);
 pub const SHARED: Right = Right(23, "CAP_SYS_NICE", 23);
 /// NUMA balancing may be set.
 pub const ADMIN: Right = Right(21, "CAP_SYS_ADMIN", 21);
+/// Programs of BPF may be loaded.
+pub const BPF: Right = Right(39, "CAP_BPF", 21);
 /// All CPUs may be sampled.
 pub const SAMPLE: Right = Right(38, "CAP_PERFMON", 21);
 

@@ -2,6 +2,7 @@
 //! /proc/PID/pagemap: a read-only look at page tables, by PAGEMAP_SCAN (Linux 6.7) or page by page.
 
 use crate::check;
+use crate::give_way::GiveWay;
 use linux_raw_sys::general as raw;
 use std::fs::File;
 use std::io;
@@ -138,7 +139,10 @@ impl Pagemap {
 
 /// The page tables of a process: PAGEMAP_SCAN jumps over what is empty; older kernels tell page by page.
 #[derive(Debug)]
-pub struct Pages(Way);
+pub struct Pages {
+    way: Way,
+    pauses: GiveWay,
+}
 
 #[derive(Debug)]
 enum Way {
@@ -150,8 +154,8 @@ enum Way {
 const ENTRY_PRESENT: u64 = 1 << 63;
 /// It is mapped once, by this process (bit 56).
 const ENTRY_EXCLUSIVE: u64 = 1 << 56;
-/// Addresses that one call looks at: it keeps the process from mapping and unmapping meanwhile.
-const AT_ONCE: usize = 128 << 20;
+/// Addresses that one call looks at: the process can map and unmap nothing meanwhile, some 50 us for base pages.
+const AT_ONCE: usize = 16 << 20;
 
 impl Pages {
     /// Those of the process with this folder below /proc.
@@ -159,10 +163,16 @@ impl Pages {
     /// # Errors
     /// No such process, or it may not be looked at.
     pub fn of(process: &Path) -> io::Result<Pages> {
-        Ok(Pages(match Pagemap::with_scan(process) {
+        let way = match Pagemap::with_scan(process) {
             Some(pagemap) => Way::Scan(pagemap),
             None => Way::Read(Pagemap::of(process)?.file),
-        }))
+        };
+        Ok(Pages::by(way))
+    }
+
+    fn by(way: Way) -> Pages {
+        let pauses = GiveWay::default();
+        Pages { way, pauses }
     }
 
     /// Hands on the runs of present pages in `range`, ascending; the shared zero page is none where the kernel tells it apart. A
@@ -175,10 +185,22 @@ impl Pages {
         range: &Range<usize>,
         found: &mut dyn FnMut(Range<usize>),
     ) -> io::Result<()> {
-        match &self.0 {
-            Way::Scan(pagemap) => scan(pagemap, range, found),
-            Way::Read(file) => read(file, range, found),
+        let mut range = range.clone();
+        while range.start < range.end {
+            let stop = range.end.min((range.start / AT_ONCE + 1) * AT_ONCE);
+            let part = range.start..stop;
+            let end = match &self.way {
+                Way::Scan(pagemap) => scan(pagemap, part, found)?,
+                Way::Read(file) => read(file, part, found)?,
+            };
+            // A walk that does not advance has nothing more to tell: the process has ended, or the range lies beyond its addresses.
+            if end <= range.start {
+                break;
+            }
+            range.start = end;
+            self.pauses.between_calls();
         }
+        Ok(())
     }
 
     /// Whether the page at an address is in memory, and nobody else maps it.
@@ -186,7 +208,8 @@ impl Pages {
     /// # Errors
     /// The process may not be looked at any more.
     pub fn is_exclusive(&self, at: usize) -> io::Result<bool> {
-        let (Way::Scan(Pagemap { file }) | Way::Read(file)) = &self.0;
+        let (Way::Scan(Pagemap { file }) | Way::Read(file)) = &self.way;
+        self.pauses.between_calls();
         let mut entry = [0; 8];
         let got = file.read_at(&mut entry, (at / rustix::param::page_size() * 8) as u64)?;
         let bits = ENTRY_PRESENT | ENTRY_EXCLUSIVE;
@@ -194,62 +217,50 @@ impl Pages {
     }
 }
 
+/// One call; returns up to where it looked.
 fn scan(
     pagemap: &Pagemap,
-    range: &Range<usize>,
+    range: Range<usize>,
     found: &mut dyn FnMut(Range<usize>),
-) -> io::Result<()> {
-    let mut regions = vec![Region::default(); 512];
-    let mut at = range.start;
-    while at < range.end {
-        let stop = range.end.min((at / AT_ONCE + 1) * AT_ONCE);
-        let (count, end) = pagemap.scan(at, stop, &mut regions)?;
-        for region in &regions[..count] {
-            if region.categories & (PRESENT | ZERO) == PRESENT {
-                found(region.start as usize..region.end as usize);
-            }
+) -> io::Result<usize> {
+    let mut regions = [Region::default(); 512];
+    let (count, end) = pagemap.scan(range.start, range.end, &mut regions)?;
+    for region in &regions[..count] {
+        if region.categories & (PRESENT | ZERO) == PRESENT {
+            found(region.start as usize..region.end as usize);
         }
-        // A walk that does not advance has nothing more to tell.
-        if end <= at {
-            break;
-        }
-        at = end;
     }
-    Ok(())
+    Ok(end)
 }
 
-fn read(file: &File, range: &Range<usize>, found: &mut dyn FnMut(Range<usize>)) -> io::Result<()> {
+/// One call; returns up to where it looked.
+fn read(
+    file: &File,
+    range: Range<usize>,
+    found: &mut dyn FnMut(Range<usize>),
+) -> io::Result<usize> {
     let page = rustix::param::page_size();
-    let mut bytes = vec![0; AT_ONCE / page * 8];
-    let mut at = range.start;
-    while at < range.end {
-        let wanted = (range.end - at).min(AT_ONCE) / page * 8;
-        let got = file.read_at(&mut bytes[..wanted], (at / page * 8) as u64)? / 8;
-        // The process has ended, or the range lies beyond its addresses.
-        if got == 0 {
-            break;
-        }
-        let entries = bytes[..got * 8].chunks_exact(8).enumerate();
-        let present = |entry: &[u8]| {
-            let entry = entry.try_into().map_or(0, u64::from_ne_bytes);
-            entry & ENTRY_PRESENT != 0
-        };
-        let mut run: Option<Range<usize>> = None;
-        for (index, _) in entries.filter(|(_, entry)| present(entry)) {
-            let start = at + index * page;
-            match &mut run {
-                Some(run) if run.end == start => run.end += page,
-                _ => {
-                    run.replace(start..start + page)
-                        .into_iter()
-                        .for_each(&mut *found);
-                }
+    let mut bytes = vec![0; range.len() / page * 8];
+    let got = file.read_at(&mut bytes, (range.start / page * 8) as u64)? / 8;
+    let entries = bytes[..got * 8].chunks_exact(8).enumerate();
+    let present = |entry: &[u8]| {
+        let entry = entry.try_into().map_or(0, u64::from_ne_bytes);
+        entry & ENTRY_PRESENT != 0
+    };
+    let mut run: Option<Range<usize>> = None;
+    for (index, _) in entries.filter(|(_, entry)| present(entry)) {
+        let start = range.start + index * page;
+        match &mut run {
+            Some(run) if run.end == start => run.end += page,
+            _ => {
+                run.replace(start..start + page)
+                    .into_iter()
+                    .for_each(&mut *found);
             }
         }
-        run.into_iter().for_each(&mut *found);
-        at += got * page;
     }
-    Ok(())
+    run.into_iter().for_each(&mut *found);
+    Ok(range.start + got * page)
 }
 
 #[cfg(test)]
@@ -282,7 +293,7 @@ mod tests {
         wanted.dedup();
         let process = Path::new("/proc/self");
         let read = Way::Read(File::open(process.join("pagemap")).unwrap());
-        for pages in [Pages::of(process).unwrap(), Pages(read)] {
+        for pages in [Pages::of(process).unwrap(), Pages::by(read)] {
             let mut found = Vec::new();
             let mut add = |run: Range<usize>| found.extend(run.step_by(page));
             pages.each_run(&(start..start + len), &mut add).unwrap();

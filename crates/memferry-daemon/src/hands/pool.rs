@@ -15,6 +15,19 @@ use crate::tiering::{CHUNK, Placed, ProcessId};
 /// Processes by which shared pages are looked for, and moved.
 pub(super) const MAPPERS: usize = 8;
 
+/// What some ranges cover: ascending, none touches another.
+fn union(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_by_key(|of| of.start);
+    ranges.dedup_by(|next, last| {
+        let is_part = next.start <= last.end;
+        if is_part {
+            last.end = last.end.max(next.end);
+        }
+        is_part
+    });
+    ranges
+}
+
 impl Kernel {
     /// The processes by which shared memory is looked at, and what may move of their mappings in a range of it.
     pub(super) fn lenders(
@@ -37,10 +50,11 @@ impl Kernel {
             bars.extend(mappings.iter().filter(is_barred).map(Mapping::offsets));
             lenders.push((mapper.process, mappings));
         }
+        let bars = union(bars);
         let is_free = |of: &Mapping| {
             let own = of.offsets();
-            bars.iter()
-                .all(|bar| bar.end <= own.start || own.end <= bar.start)
+            let first = bars.partition_point(|bar| bar.end <= own.start);
+            bars.get(first).is_none_or(|bar| own.end <= bar.start)
         };
         for (_, mappings) in &mut lenders {
             mappings.retain(is_free);
@@ -55,24 +69,25 @@ impl Kernel {
         shared: &SharedMemory,
     ) -> Vec<Placed> {
         let lenders = self.lenders(&machine.root, shared, &(0..usize::MAX));
-        // By chunk: present runs by offset, each once, and who has it.
-        let mut present: BTreeMap<usize, Vec<(Range<usize>, usize)>> = BTreeMap::new();
+        // By chunk: present runs by offset, each once, who has it, and how far its addresses are from its offsets there.
+        let mut present: BTreeMap<usize, Vec<(Range<usize>, usize, usize)>> = BTreeMap::new();
         for (lender, (process, mappings)) in lenders.iter().enumerate() {
             let Ok(pages) = Pages::of(&machine.root.join(format!("proc/{}", process.pid))) else {
                 continue;
             };
             for mapping in mappings {
+                let distance = mapping.range.start.wrapping_sub(mapping.offset);
                 let mut add = |run: Range<usize>| {
-                    let mut at = run.start - mapping.range.start + mapping.offset;
+                    let mut at = run.start.wrapping_sub(distance);
                     let run_end = at + run.len();
                     while at < run_end {
                         let end = run_end.min((at / CHUNK + 1) * CHUNK);
                         let known = present.entry(at / CHUNK).or_default();
                         let mut holes: Vec<Range<usize>> =
-                            known.iter().map(|(of, _)| of.clone()).collect();
+                            known.iter().map(|(of, ..)| of.clone()).collect();
                         holes.sort_by_key(|of| of.start);
                         let new = without(std::iter::once(at..end), &holes);
-                        known.extend(new.into_iter().map(|run| (run, lender)));
+                        known.extend(new.into_iter().map(|run| (run, lender, distance)));
                         at = end;
                     }
                 };
@@ -84,20 +99,18 @@ impl Kernel {
         let mut asked: Vec<(Vec<usize>, Vec<usize>)> = vec![Default::default(); lenders.len()];
         let mut places: BTreeMap<usize, (u64, Vec<i32>)> = BTreeMap::new();
         for (number, runs) in &present {
-            let all: Vec<Range<usize>> = runs.iter().map(|(run, _)| run.clone()).collect();
+            let all: Vec<Range<usize>> = runs.iter().map(|(run, ..)| run.clone()).collect();
             let bytes: usize = all.iter().map(Range::len).sum();
             places.insert(*number, (bytes as u64, Vec::new()));
             for offset in samples(&all) {
-                let Some((_, lender)) = runs.iter().find(|(run, _)| run.contains(&offset)) else {
+                let mut runs = runs.iter();
+                let Some((_, lender, distance)) = runs.find(|(run, ..)| run.contains(&offset))
+                else {
                     continue;
                 };
-                let mut mappings = lenders[*lender].1.iter();
-                let address = mappings.find_map(|of| of.addresses(&(offset..offset + 1)));
                 let (numbers, pages) = &mut asked[*lender];
-                if let Some(address) = address {
-                    numbers.push(*number);
-                    pages.push(address.start);
-                }
+                numbers.push(*number);
+                pages.push(offset.wrapping_add(*distance));
             }
         }
         for ((process, _), (numbers, pages)) in lenders.iter().zip(&asked) {
@@ -116,5 +129,19 @@ impl Kernel {
             }
         };
         places.into_iter().map(place).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        assert_eq!(
+            union(vec![5..9, 0..2, 6..7, 9..12, 3..4]),
+            [0..2, 3..4, 5..12]
+        );
+        assert_eq!(union(Vec::new()), []);
     }
 }
