@@ -191,7 +191,10 @@ impl Hands for Simulated {
         let from = world.parts[part].nodes[chunk];
         let to = match of.way {
             Way::Up => of.node,
-            Way::Down => machine.below(from, &[0, 1, 2, 3]).expect("room below"),
+            Way::Down => {
+                let below = machine.below(&[0, 1, 2, 3]);
+                below.iter().find(|of| of.0 == from).expect("room below").1
+            }
         };
         assert_eq!(from < 2, of.way == Way::Down);
         world.used[from as usize] -= 1;
