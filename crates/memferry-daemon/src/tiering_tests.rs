@@ -730,7 +730,7 @@ proptest! {
             }
         }
         let before: Vec<u64> = (0..tenants.len()).map(|group| machine.used(group)).collect();
-        machine.rounds(60);
+        machine.rounds(100);
         for (group, &(protect, limit, ..)) in claims.iter().enumerate() {
             let used = machine.used(group);
             prop_assert!(used <= limit);
