@@ -744,8 +744,12 @@ fn who_asks_hears_what_is_known_and_why_memory_stays() {
 fn idle_memory_goes_down_where_the_top_tier_is_short() {
     let mut host = Host::new(32 << 30);
     host.minutes(6);
-    let [_, idle, _] = host.tell();
+    let [hot, idle, _] = host.tell();
     assert!(idle < 0.1, "{idle} of the idle memory is in the top tier");
+    assert!(hot > 0.8, "{hot} of the hot memory is in the top tier");
+    let world = host.world.borrow();
+    let for_new = world.down.get(&Cause::NewMemory).copied();
+    assert_eq!(for_new.map_or(0, |(_, recent)| recent), 0);
 }
 
 #[test]

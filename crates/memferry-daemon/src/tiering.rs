@@ -42,6 +42,9 @@ const LEAVE_ALONE: u32 = 10;
 /// By so many heats the chunk that goes up is hotter than the one that makes room for it: frequencies are counted with chances,
 /// which differ by a level of 16.
 const MARGIN: u32 = 24;
+/// For each time that a chunk came down and went up again it has to be in use in so many more reports than not, 3 s, before it goes up once
+/// more: what is used in bursts would go to and fro.
+const STEADY: u8 = 16;
 /// Ages of [`Account::used_within`] in rounds of 0.2 s: 1 s, 10 s, 1 min, 10 min, 1 h.
 const AGES: [u32; 5] = [5, 50, 300, 3000, 18_000];
 /// Waste is judged once so many chunks were: fewer are chance.
@@ -159,6 +162,8 @@ struct Chunk {
     place: Placed,
     /// Reports in a row that saw it in use.
     seen: u8,
+    /// One more for each report that saw it in use, one less for each that did not.
+    steady: u8,
     /// Accesses of this round, by bytes: samples times bytes.
     weight: u64,
     /// Reports on its process until its last promotion or demotion by us, if its use afterwards is not judged yet.
@@ -545,6 +550,12 @@ impl Tiering {
         chunk.judged = Some((space.reports, of.way));
     }
 
+    /// Whether a chunk has been in use for long enough, by how often it went to and fro.
+    fn is_steady(&self, memory: Memory, chunk: &Chunk) -> bool {
+        let bounces = self.bounces.of(page_of(memory, chunk.place.number));
+        u32::from(chunk.steady) >= u32::from(STEADY) * bounces
+    }
+
     /// Takes the round's reports into the records, and counts what tenants have.
     fn count(&mut self) {
         for account in &mut self.accounts {
@@ -581,6 +592,10 @@ impl Tiering {
                     chunk.seen.saturating_add(1)
                 } else {
                     0
+                };
+                chunk.steady = match in_use {
+                    true => chunk.steady.saturating_add(1),
+                    false => chunk.steady.saturating_sub(1),
                 };
                 if in_use {
                     (chunk.used, chunk.swept) = (space.reports, space.sweeps);

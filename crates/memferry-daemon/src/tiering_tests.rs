@@ -160,6 +160,30 @@ fn hot_memory_fills_a_free_tier_and_idle_memory_stays() {
     assert_eq!(machine.tiering.accounts()[0].wasted, 0);
 }
 
+/// Two halves are used in turn, each for 2 s in 40 s; one fits.
+#[test]
+fn what_is_used_in_bursts_does_not_go_to_and_fro() {
+    let mut machine = Machine::new(32, &[(0, u64::MAX, 100)]);
+    machine.give(0, 0..64, false, 0);
+    let mut periods = Vec::new();
+    for _ in 0..14 {
+        let before = machine.moves;
+        for round in 0..200 {
+            let used = |number| match (number < 32, round) {
+                (true, 0..10) | (false, 100..110) => 900,
+                _ => 0,
+            };
+            for ((_, number), of) in &mut machine.chunks {
+                of.1 = used(*number);
+            }
+            machine.round();
+        }
+        periods.push(machine.moves - before);
+    }
+    // Two trips teach it, for ten minutes.
+    assert_eq!(periods[2..].iter().sum::<u64>(), 0, "{periods:?}");
+}
+
 #[test]
 fn a_full_tier_exchanges_idle_for_hot() {
     let mut machine = Machine::new(32, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);

@@ -133,7 +133,8 @@ impl<'a> Round<'a> {
                 } else if may_go_down {
                     all.unknown.push(candidate(place.top));
                 }
-                if may_come && u32::from(view.freq) >= threshold {
+                let is_hot = may_come && u32::from(view.freq) >= threshold;
+                if is_hot && of.is_steady(*memory, chunk) {
                     u32::count(&[*record], now, &mut lower);
                     all.hot.push(candidate(place.resident - place.top));
                 }

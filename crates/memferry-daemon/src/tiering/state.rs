@@ -30,6 +30,8 @@ pub enum Below {
     Idle,
     /// It is in use, but less often than what goes up.
     RarelyUsed,
+    /// It is used in bursts: it went up and came down before, and has not been in use for long enough since.
+    Bursts,
     /// Its group has its limit.
     Limit,
     /// The rate of the group, or of the daemon, is nothing for the time being.
@@ -126,6 +128,8 @@ impl Tiering {
                 Below::Idle
             } else if chunk.seen < room.reports || u32::from(view.freq) < threshold {
                 Below::RarelyUsed
+            } else if !self.is_steady(memory, chunk) {
+                Below::Bursts
             } else if tenant.used >= tenant.limit {
                 Below::Limit
             } else if budget == 0 {
