@@ -118,6 +118,9 @@ test-all: setup-test-all check test lab lab-timed lab-zcu102 lab-debug lab-kcsan
 	$(MAKE) kernel-check
 	$(MAKE) kernel-check BASE=mainline
 	$(MAKE) test-deb
+	packaging/test-upgrade.sh target/deb
+	# A made-up host of 300 processes with a terabyte, for a quarter of an hour of its time.
+	$(CARGO) test --release --package memferry-daemon --lib terabyte -- --ignored --nocapture
 	$(MAKE) test-kubernetes
 
 check: setup-tests ## formatting, lints, documentation, licences
