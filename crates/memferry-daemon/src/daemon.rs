@@ -465,7 +465,13 @@ impl Daemon {
             tracing::warn!("memory that several processes map stays where it is: {why}");
         }
         self.unshared = unshared;
-        self.shared_memory = found.unwrap_or_default().into();
+        let mut found = found.unwrap_or_default();
+        // What only processes map that are left alone is looked at by no source.
+        let is_member = |of: &shared::Mapper| self.members.iter().any(|m| m.process == of.process);
+        for of in &mut found {
+            of.group = of.group.filter(|_| of.mappers.iter().any(is_member));
+        }
+        self.shared_memory = found.into();
         self.hands.share(&self.shared_memory);
     }
 

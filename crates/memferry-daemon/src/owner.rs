@@ -99,9 +99,11 @@ impl Owner {
         let status = read(root, pid, "status")?;
         let nodes = field(&status, NODES).and_then(|list| id_list(list).ok());
         let is_locked = field(&status, LOCKED).is_some_and(|size| !size.starts_with("0 "));
-        let free: BTreeSet<usize> = match mappings {
-            Some(mappings) => {
-                let free = mappings.of(pid)?.into_iter();
+        let asked = mappings.map(|of| of.of(pid)).transpose();
+        let untold = |error| tracing::debug!(pid, "BPF tells no policies: {error}");
+        let free: BTreeSet<usize> = match asked.map_err(untold).ok().flatten() {
+            Some(asked) => {
+                let free = asked.into_iter();
                 free.filter(|of| !(of.has_policy || of.is_locked || of.is_huge))
                     .map(|of| of.range.start)
                     .collect()
@@ -139,17 +141,19 @@ fn addresses(text: &str) -> Option<Range<usize>> {
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
-/// The range of a line of maps, but for memory of devices and of the kernel's own.
+/// The range of a line of maps, but for memory of devices and of the kernel's own, and what nobody may read or write.
 pub(crate) fn movable(line: &str) -> Option<Range<usize>> {
     let mut words = line.split_whitespace();
     let range = addresses(words.next()?)?;
-    let name = words.nth(4).unwrap_or_default();
+    // Reserved address space, of which some programs have terabytes.
+    let is_reserved = words.next()?.starts_with("---");
+    let name = words.nth(3).unwrap_or_default();
     let is_device = name.starts_with("/dev/")
         && !["/dev/zero", "/dev/shm"]
             .iter()
             .any(|of| name.starts_with(of));
     let is_other = name.starts_with("[v") || name.starts_with("[uprobes");
-    (!is_device && !is_other).then_some(range)
+    (!is_device && !is_other && !is_reserved).then_some(range)
 }
 
 /// Starts of the mappings that have no policy, nor has their task, but for those of hugetlbfs, whose names may be any.

@@ -216,8 +216,10 @@ impl Space {
     }
 
     /// Whether enough is known of a chunk to call it cold.
-    fn is_known(&self, chunk: &Chunk, is_idle: bool) -> bool {
-        let swept = self.is_whole || is_idle && self.sweeps - chunk.swept >= SWEEPS;
+    fn is_known(&self, chunk: &Chunk) -> bool {
+        // What is used between two turns is seen by one of the next.
+        let is_unused = self.reports - chunk.used >= IDLE_REPORTS;
+        let swept = self.is_whole || is_unused && self.sweeps - chunk.swept >= SWEEPS;
         self.reports - chunk.since >= KNOWN_REPORTS && swept
     }
 }

@@ -184,6 +184,29 @@ fn what_is_used_in_bursts_does_not_go_to_and_fro() {
     assert_eq!(periods[2..].iter().sum::<u64>(), 0, "{periods:?}");
 }
 
+/// What went to and fro comes up once more when it stays in use.
+#[test]
+fn what_went_to_and_fro_and_is_in_use_since_comes_up() {
+    let mut machine = Machine::new(32, &[(0, u64::MAX, 100)]);
+    machine.give(0, 0..64, false, 0);
+    for period in 0..6 {
+        for ((_, number), of) in &mut machine.chunks {
+            of.1 = if (*number < 32) == (period % 2 == 0) {
+                900
+            } else {
+                0
+            };
+        }
+        machine.rounds(100);
+    }
+    for ((_, number), of) in &mut machine.chunks {
+        of.1 = if *number < 32 { 900 } else { 0 };
+    }
+    machine.rounds(300);
+    let in_use = machine.chunks.range(..(0, 32)).filter(|(_, of)| of.0);
+    assert_eq!(in_use.count(), 32);
+}
+
 #[test]
 fn a_full_tier_exchanges_idle_for_hot() {
     let mut machine = Machine::new(32, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);

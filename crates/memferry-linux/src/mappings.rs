@@ -139,8 +139,8 @@ impl Mappings {
             let before = mappings.len();
             for record in bytes[..got].chunks_exact(RECORD) {
                 let mapping = mapping(record);
-                // Behind the end Linux 6.18 begins with the last ones again.
-                if (mappings.last()).is_some_and(|last| mapping.range.start < last.range.end) {
+                // Behind the end Linux 6.18 begins with the last ones again. One that grew between two reads goes on.
+                if (mappings.last()).is_some_and(|last| mapping.range.end <= last.range.end) {
                     return Ok(mappings);
                 }
                 mappings.push(mapping);

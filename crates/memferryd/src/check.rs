@@ -5,6 +5,7 @@ use memferry_daemon::Config;
 use memferry_daemon::members::{self, Matches};
 use memferry_output::failure::Failure;
 use memferry_output::file::Content;
+use memferry_output::printable::printable;
 use memferry_output::results::Results;
 use memferry_output::units::about;
 use schemars::JsonSchema;
@@ -51,7 +52,7 @@ fn line(of: &Matches) -> String {
         (0, 0) => "matches nothing now".to_owned(),
         (0, _) => format!("{small}, left alone: less than {least} each"),
         (all, _) => {
-            let names = of.names.join(", ");
+            let names = printable(&of.names.join(", "));
             let rest = match of.small {
                 0 => String::new(),
                 _ => format!("; {small} of less than {least} left alone"),

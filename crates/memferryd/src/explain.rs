@@ -7,6 +7,7 @@ use memferry_daemon::explain::{Explained, Explanation, ask};
 use memferry_daemon::tiering::{Above, Below, MemoryState};
 use memferry_output::failure::Failure;
 use memferry_output::file::Content;
+use memferry_output::printable::printable;
 use memferry_output::results::Results;
 use memferry_output::units::about;
 use schemars::JsonSchema;
@@ -70,9 +71,10 @@ fn text(known: &Explanation) -> String {
 }
 
 fn memory(text: &mut String, of: &Explained) {
+    let name = printable(&of.name);
     let name = match of.pid {
-        Some(pid) => format!("{pid} ({})", of.name),
-        None => of.name.clone(),
+        Some(pid) => format!("{pid} ({name})"),
+        None => name,
     };
     let Some(state) = &of.state else {
         let _ = writeln!(text, "\n{name}: not looked at yet");
@@ -178,7 +180,7 @@ mod tests {
             state,
         };
         let mut memories = vec![
-            named(Some(7), "postgres", Some(state)),
+            named(Some(7), "post\x1bgres", Some(state)),
             named(None, "shared memory 00:01 9", None),
         ];
         memories.extend((0..10).map(|pid| named(Some(pid), "x", None)));
@@ -198,7 +200,7 @@ mod tests {
         let told = text(&known);
         let start = "group db: 3 GiB in memory, 1 GiB in the top tier; share 0 bytes, protected 0 bytes, no limit\n\
             source damon: DAMON is there and free; the daemon moves\n\n\
-            7 (postgres): 3 GiB in memory, 1 GiB in the top tier; may go up to node 0, then 1; 30 reports, the last one 0.2 s ago\n\
+            7 (post\u{fffd}gres): 3 GiB in memory, 1 GiB in the top tier; may go up to node 0, then 1; 30 reports, the last one 0.2 s ago\n\
             \x20      1 GiB in the top tier: in use: only hotter memory takes its place\n\
             \x20      1 GiB below: the last reports did not see it in use\n\
             \x20      1 GiB below: in use: it waits for room, for the rate, or for colder memory to change places with\n\

@@ -5,6 +5,7 @@ use super::description::{Description, OnNode, OneProcess, Pages};
 use crate::table::Table;
 use crate::table::text::{Align, draw, paragraphs};
 use crate::units::about;
+use memferry_output::printable::printable;
 
 /// Where the pages lie, or what became of them.
 pub fn account(of: &Description, columns: usize) -> String {
@@ -58,10 +59,6 @@ pub fn account(of: &Description, columns: usize) -> String {
 /// A name is the process's own choice.
 fn name(of: &OneProcess) -> String {
     printable(of.name.as_deref().unwrap_or("?"))
-}
-
-fn printable(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), "\u{fffd}")
 }
 
 fn processes(of: &Description) -> Table {

@@ -490,7 +490,7 @@ fn wanted_by(root: &Path, processes: &[ProcessId], before: usize, most: usize) -
         .clamp(LEAST, most)
         .next_power_of_two();
     match (now..=2 * now).contains(&before) {
-        true => before,
+        true => before.min(most),
         false => now,
     }
 }

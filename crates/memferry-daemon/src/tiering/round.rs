@@ -11,9 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memferry_core::balance;
 use memferry_core::hotness::{Histogram, Record};
 
-use super::{
-    Account, CHUNK, Cause, MARGIN, Memory, Move, Near, Room, STAY_ROUNDS, Tiering, Way, page_of,
-};
+use super::{Account, CHUNK, Cause, MARGIN, Memory, Move, Near, Room, STAY_ROUNDS, Tiering, Way};
 use crate::tenants::allowance;
 
 /// A chunk that may move.
@@ -106,7 +104,7 @@ impl<'a> Round<'a> {
                     continue;
                 }
                 let is_idle = space.is_idle(chunk, of.number);
-                let is_known = space.is_reported && space.is_known(chunk, is_idle);
+                let is_known = space.is_reported && space.is_known(chunk);
                 let may_go_down = place.top > 0 && (is_known || any_above);
                 let may_come =
                     place.top < place.resident && space.is_reported && chunk.seen >= room.reports;
@@ -411,10 +409,7 @@ impl<'a> Round<'a> {
             .pop()
             .filter(|hot| pairs > 0 && hot.heat >= border.hot)
         {
-            let page = page_of(self.memories[hot.memory as usize], hot.number);
-            let bounces = self.of.bounces.of(page);
-            let is_hot = hot.heat >= balance::bar(&self.of.policy, border.hot, bounces);
-            if !is_hot || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
+            if stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 continue;
             }
             let fits = |round: &Self, of: &Candidate| {

@@ -146,7 +146,7 @@ impl Tiering {
                 Above::NotWatched
             } else if in_use || self.policy.heat(view) > balance::idle(&self.policy) {
                 Above::InUse
-            } else if !space.is_known(chunk, is_idle) {
+            } else if !space.is_known(chunk) {
                 Above::Unknown
             } else if tenant.used < tenant.protect.saturating_add(place.top) {
                 Above::Protected

@@ -11,6 +11,8 @@ const LEAST: usize = 64;
 const SHORTEST: Duration = Duration::from_secs(4);
 /// With twice as many regions the cost is below the budget, and far from where they would be halved again.
 const LOW: f64 = 0.4;
+/// Half of the regions have to lower the cost to that part of it, else it is not they that cost: DAMON also looks for what is mapped each second.
+const FUTILE: f64 = 0.75;
 /// Measurements in a row that must be as low before there are more regions.
 const CALM: u32 = 3;
 
@@ -24,6 +26,9 @@ pub(super) struct Budget {
     /// When the CPU time was read last, and what it was.
     last: Option<(Instant, f64)>,
     calm: u32,
+    /// What it cost when the regions were halved last, while it costs too much.
+    halved: Option<f64>,
+    is_told: bool,
 }
 
 impl Budget {
@@ -34,6 +39,8 @@ impl Budget {
             regions: FIRST,
             last: None,
             calm: 0,
+            halved: None,
+            is_told: false,
         }
     }
 
@@ -57,13 +64,25 @@ impl Budget {
         let is_low = cost < LOW && wanted > self.regions;
         self.calm = if is_low { self.calm + 1 } else { 0 };
         let allowed = self.regions;
-        if cost > 1.0 {
+        if cost > 1.0 && self.halved.is_some_and(|before| cost > before * FUTILE) {
+            if !self.is_told {
+                self.is_told = true;
+                tracing::warn!(
+                    percent = cost * self.cpu * 100.0,
+                    "DAMON takes more of a CPU than source_cpu, however few its regions are: its processes may have very many mappings"
+                );
+            }
+        } else if cost > 1.0 {
+            self.halved = Some(cost);
             // More than it has may be allowed.
             let halvings = cost.log2().ceil() as u32;
             self.regions = (regions.min(allowed) >> halvings.min(usize::BITS - 1)).max(LEAST);
         } else if self.calm == CALM {
             self.calm = 0;
             self.regions *= 2;
+        }
+        if cost <= 1.0 {
+            self.halved = None;
         }
         if self.regions != allowed {
             tracing::debug!(
@@ -109,6 +128,19 @@ mod tests {
     const TERABYTE: usize = 1 << 19;
     /// Of one CPU, a region.
     const COST: f64 = 10e-6;
+
+    /// As where processes have hundreds of thousands of mappings.
+    #[test]
+    fn regions_stay_where_fewer_of_them_cost_no_less() {
+        let mut budget = Budget::new(3);
+        let (mut now, mut seconds) = (Instant::now(), 0.0);
+        for _ in 0..20 {
+            budget.measure(now, seconds, budget.regions, TERABYTE);
+            now += Duration::from_secs(5);
+            seconds += 5.0 * 0.05;
+        }
+        assert_eq!(budget.regions, FIRST / 2);
+    }
 
     #[test]
     fn regions_become_as_many_as_the_budget_pays_for_and_do_not_swing() {
