@@ -237,7 +237,14 @@ fn full(backend: Backend, huge: bool) {
             result.moved, result.no_memory
         );
         assert!(result.no_memory.bytes > 0, "{}", summary(&result));
-        assert_eq!(result.left_bytes(), result.no_memory.bytes);
+        // A THP that finds no room is split; the kernel may have one in use just then.
+        let busy = result.busy.bytes;
+        assert!(
+            busy <= if huge { 2 << 20 } else { 0 },
+            "{}",
+            summary(&result)
+        );
+        assert_eq!(result.left_bytes(), result.no_memory.bytes + busy);
         assert_accounted(&result, bytes);
         let listed = result.pages.unwrap();
         let there = listed.iter().filter(|&&told| on_target(told)).count();
@@ -248,8 +255,8 @@ fn full(backend: Backend, huge: bool) {
         for (page, (&told, node)) in listed.iter().zip(region.nodes()).enumerate() {
             let expected = if on_target(told) { target as i32 } else { 0 };
             assert_eq!(node, expected, "page {page}: {told:?}");
-            let full = told == Some(Outcome::NoMemory);
-            assert!(on_target(told) || full, "page {page}: {told:?}");
+            let stayed = matches!(told, Some(Outcome::NoMemory | Outcome::Busy));
+            assert!(on_target(told) || stayed, "page {page}: {told:?}");
         }
         region.verify(0);
     }
