@@ -16,8 +16,10 @@ use memferry_linux::invented::changes;
 const CHUNK_BYTES: u64 = CHUNK as u64;
 /// Chunks of memory that is used alike: 64 MiB.
 const EXTENT: usize = 32;
-/// Percent of the samples that see a page in use while it is.
-const SEEN: u32 = 50;
+/// How likely a page is used within 100 ms while its memory is in use.
+const SEEN: f64 = 0.5;
+/// CPU seconds that a sample takes DAMON.
+const SAMPLE: f64 = 2.3e-6;
 /// When a part of the hot memory becomes idle and as much becomes hot, in seconds.
 const TURN: u64 = 400;
 /// Seconds from burst to burst, and of a burst.
@@ -244,16 +246,21 @@ struct Kdamond {
     /// Of each process.
     regions: Vec<Vec<Region>>,
     last: usize,
+    /// Samples in a report.
+    samples: u32,
+    /// CPU time.
+    seconds: f64,
 }
 
 const PAGES: usize = CHUNK / 4096;
 
 impl Kdamond {
     fn set(&mut self, watched: &[ProcessId], most: usize, world: &World) {
-        if self.watched == watched && self.most == most {
+        self.most = most;
+        if self.watched == watched {
             return;
         }
-        (self.watched, self.most) = (watched.to_vec(), most);
+        self.watched = watched.to_vec();
         let ranges: Vec<Vec<Range<usize>>> = (watched.iter())
             .map(|process| {
                 let parts = world
@@ -292,7 +299,6 @@ impl Kdamond {
 
     fn report(
         &mut self,
-        samples: u32,
         world: &World,
         now: f64,
         random: &mut fastrand::Rng,
@@ -301,6 +307,9 @@ impl Kdamond {
             .map(|of| of.iter().map(|of| of.range.clone()).collect())
             .collect();
         let limit = self.limit(&ranges);
+        let samples = self.samples;
+        let seen = 1.0 - (1.0 - SEEN).powf(2.0 / f64::from(samples));
+        self.seconds += f64::from(samples) * self.count() as f64 * SAMPLE;
         for (process, regions) in self.watched.iter().zip(&mut self.regions) {
             let parts: Vec<usize> = (0..world.parts.len())
                 .filter(|part| world.parts[*part].pids.contains(&process.pid))
@@ -319,7 +328,7 @@ impl Kdamond {
                         let user = of.pids[chunk / EXTENT % of.pids.len()];
                         user == process.pid
                             && world.is_used(part, chunk, now)
-                            && random.u32(..100) < SEEN
+                            && random.f64() < seen
                     })
                     .count() as u32;
             }
@@ -409,6 +418,7 @@ fn split(of: &Region, parts: usize, random: &mut fastrand::Rng) -> Vec<Region> {
 /// DAMON's choice of processes and regions, and the model's reports on them.
 struct Watching {
     damon: Damon,
+    began: Instant,
     kdamonds: [Kdamond; 2],
     world: Rc<RefCell<World>>,
     now: Rc<Cell<Duration>>,
@@ -421,10 +431,16 @@ impl Source for Watching {
     }
 
     fn watch(&mut self, knobs: &mut Knobs, processes: &[ProcessId]) -> Result<usize, DaemonError> {
-        let watched = self.damon.watch(knobs, processes)?;
+        let now = self.began + self.now.get();
+        let watched = self.damon.watch_at(knobs, processes, now)?;
         for (number, of) in self.kdamonds.iter_mut().enumerate() {
-            let (processes, most) = self.damon.of_kdamond(number);
+            let (processes, most, samples) = self.damon.of_kdamond(number);
             of.set(processes, most, &self.world.borrow());
+            of.samples = samples;
+            // The kernel tells ticks.
+            let ticks = of.seconds * rustix::param::clock_ticks_per_second() as f64;
+            let stat = format!("9{number} (kdamond.{number}) S {}{ticks:.0} 0\n", "0 ".repeat(10));
+            put(knobs.root(), &format!("proc/9{number}/stat"), &stat);
         }
         Ok(watched)
     }
@@ -436,7 +452,7 @@ impl Source for Watching {
         let each = self
             .kdamonds
             .iter_mut()
-            .flat_map(|of| of.report(2, &world, now, random));
+            .flat_map(|of| of.report(&world, now, random));
         Ok(Report::Accesses(each.collect()))
     }
 }
@@ -481,6 +497,10 @@ impl Host {
         }
         changes(root.path(), nodes.trim_end());
         crate::source::damon_tree(root.path());
+        for number in 0..2 {
+            let file = format!("{}/{number}/pid", crate::knobs::KDAMONDS);
+            put(root.path(), &file, &format!("9{number}"));
+        }
         let mut world = World {
             parts: Vec::new(),
             size,
@@ -551,7 +571,8 @@ impl Host {
         let clock = Rc::clone(&now);
         daemon.clock = Clock(Box::new(move || clock.get()));
         daemon.source = Box::new(Watching {
-            damon: Damon::new(&mut daemon.knobs, 3).unwrap(),
+            damon: Damon::new(&mut daemon.knobs, 3).unwrap().with_all_regions(),
+            began: Instant::now(),
             kdamonds: Default::default(),
             world: Rc::clone(&world),
             now: Rc::clone(&now),

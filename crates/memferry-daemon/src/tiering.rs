@@ -586,6 +586,8 @@ impl Tiering {
                     .random
                     .wrapping_mul(1_664_525)
                     .wrapping_add(1_013_904_223);
+                // However rarely, it is used.
+                let is_used = chunk.weight > 0;
                 // The rest of a division counts with a chance of its share.
                 let chance = u64::from(self.random >> 8) % CHUNK as u64;
                 let weight = (std::mem::take(&mut chunk.weight) + chance) / CHUNK as u64;
@@ -599,9 +601,11 @@ impl Tiering {
                     true => chunk.steady.saturating_add(1),
                     false => chunk.steady.saturating_sub(1),
                 };
-                if in_use {
+                if is_used {
                     (chunk.used, chunk.swept) = (space.reports, space.sweeps);
                     chunk.last = self.number;
+                }
+                if in_use {
                     account.hot += chunk.place.resident;
                     let access = Access {
                         weight: weight as u32,
@@ -614,10 +618,10 @@ impl Tiering {
                 let age = |since: u32| space.reports - since;
                 match chunk.judged {
                     Some((since, _)) if age(since) <= LATE_ROUNDS => {}
-                    Some((since, Way::Up)) if in_use || age(since) > PAY_ROUNDS => {
+                    Some((since, Way::Up)) if is_used || age(since) > PAY_ROUNDS => {
                         chunk.judged = None;
                         self.judged.0 += 1;
-                        if !in_use {
+                        if !is_used {
                             self.judged.1 += 1;
                             account.wasted += chunk.place.top;
                         }

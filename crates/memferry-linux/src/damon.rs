@@ -38,19 +38,21 @@ impl Setup {
     pub fn context(&mut self, kdamond: usize, of: &Context<'_>) -> String {
         let contexts = format!("{KDAMONDS}/{kdamond}/contexts");
         let context = format!("{contexts}/0");
-        let attributes = format!("{context}/monitoring_attrs");
         self.put(format!("{contexts}/nr_contexts"), 1);
         self.put(format!("{context}/operations"), of.operations);
-        for (name, us) in ["sample_us", "aggr_us", "update_us"]
-            .iter()
-            .zip(of.intervals_us)
-        {
-            self.put(format!("{attributes}/intervals/{name}"), us);
-        }
+        self.intervals(&context, of.intervals_us);
         self.regions(&context, of.regions);
         self.put(format!("{context}/targets/nr_targets"), of.targets);
         self.put(format!("{context}/schemes/nr_schemes"), of.schemes);
         context
+    }
+
+    /// Microseconds of a context from sample to sample, of an aggregation, and until it looks again for what there is. Of a kdamond that runs
+    /// they hold once `commit` is written to its state; what it counted in an aggregation that goes on is scaled.
+    pub fn intervals(&mut self, context: &str, us: [u32; 3]) {
+        for (name, us) in ["sample_us", "aggr_us", "update_us"].iter().zip(us) {
+            self.put(format!("{context}/monitoring_attrs/intervals/{name}"), us);
+        }
     }
 
     /// Regions of a context at least and at most. Of a kdamond that runs they hold once `commit` is written to its state, and the regions

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
 
-use self::budget::Budget;
+use self::budget::{Budget, SAMPLES, most_work, work};
 use super::aggregated::{self, Aggregated, Tracepoint};
 use super::{Report, Source};
 use crate::error::DaemonError;
@@ -30,10 +30,7 @@ use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds of what a report covers: a round.
 const AGGREGATE_US: u32 = 200_000;
-/// Microseconds from sample to sample. DAMON's CPU time is proportional to the number of samples. With 40,000 hot memory was found no sooner,
-/// with one sample in a report later.
-const SAMPLE_US: u32 = 100_000;
-/// The same where sysfs is read, which answers two samples later.
+/// Microseconds from sample to sample where sysfs is read, which answers two samples later.
 const SYSFS_SAMPLE_US: u32 = 40_000;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
@@ -79,8 +76,11 @@ struct Kdamond {
     wanted: usize,
     /// Regions at most.
     regions: usize,
-    /// Regions at least and at most, as they were written last.
+    /// Samples of each in a report, unless sysfs is read.
+    samples: u32,
+    /// Regions at least and at most, as they were written last, and samples.
     bounds: [usize; 2],
+    sampled: u32,
     aggregated: Option<Aggregated>,
     /// Number of the thread that was begun last.
     own: Option<u32>,
@@ -133,6 +133,7 @@ impl Damon {
     pub(crate) fn new(knobs: &mut Knobs, budget: u32) -> Result<Self, DaemonError> {
         let kdamond = |number| Kdamond {
             number,
+            samples: SAMPLES,
             ..Kdamond::default()
         };
         let mut damon = Self {
@@ -161,9 +162,16 @@ impl Damon {
 
     /// What a kdamond watches, and its regions at most.
     #[cfg(test)]
-    pub(crate) fn of_kdamond(&self, number: usize) -> (&[ProcessId], usize) {
+    pub(crate) fn of_kdamond(&self, number: usize) -> (&[ProcessId], usize, u32) {
         let of = &self.kdamonds[number];
-        (&of.watched, of.regions)
+        (&of.watched, of.regions, of.samples)
+    }
+
+    /// With as many regions as where the tracepoint can be had.
+    #[cfg(test)]
+    pub(crate) fn with_all_regions(mut self) -> Self {
+        self.most = aggregated::REGIONS;
+        self
     }
 
     /// Has kdamonds set up that are off. Whoever had DAMON meanwhile may have left another number of them.
@@ -198,7 +206,7 @@ impl Damon {
     }
 
     /// As [`Source::watch`], at a time.
-    fn watch_at(
+    pub(crate) fn watch_at(
         &mut self,
         knobs: &mut Knobs,
         processes: &[ProcessId],
@@ -220,14 +228,19 @@ impl Damon {
         let count = first.len() + others.len();
         let seconds = self.cpu_seconds(knobs).unwrap_or(0.0);
         let sum = |of: fn(&Kdamond) -> usize| self.kdamonds.iter().map(of).sum();
-        let (regions, wanted) = (sum(|of| of.regions), sum(|of| of.wanted));
-        self.budget.measure(now, seconds, regions, wanted);
+        let done = sum(|of| work(of.regions, of.samples));
+        let wanted = most_work(sum(|of| of.wanted));
+        self.budget.measure(now, seconds, done, wanted);
         for (kdamond, processes) in self.kdamonds.iter_mut().zip([&first, &others]) {
             kdamond.wanted = wanted_by(knobs.root(), processes, kdamond.wanted, self.most);
         }
         let shares = self
             .budget
             .shares(self.kdamonds.each_ref().map(|of| of.wanted));
+        let samples = self.budget.samples(shares.iter().sum());
+        for kdamond in &mut self.kdamonds {
+            kdamond.samples = samples;
+        }
         for ((number, processes), regions) in [first, others].into_iter().enumerate().zip(shares) {
             self.set(knobs, number, processes, regions)?;
         }
@@ -312,12 +325,17 @@ impl Kdamond {
         let schemes = if by_tracepoint { 0 } else { count };
         let [least, most] = bounds(self.regions);
         self.bounds = [least.min(BEGIN.max(most / count)), most];
+        self.sampled = self.samples;
+        let sample_us = match by_tracepoint {
+            true => AGGREGATE_US / self.samples,
+            false => SYSFS_SAMPLE_US,
+        };
         let mut setup = Setup::default();
         let context = setup.context(
             self.number,
             &Context {
                 operations: "vaddr",
-                intervals_us: [sample_us(by_tracepoint), AGGREGATE_US, UPDATE_US],
+                intervals_us: [sample_us, AGGREGATE_US, UPDATE_US],
                 regions: self.bounds,
                 targets: count,
                 schemes,
@@ -354,16 +372,21 @@ impl Kdamond {
     /// which is then begun again.
     fn resize(&mut self, knobs: &Knobs) -> Result<(), DaemonError> {
         let bounds = bounds(self.regions);
-        if bounds == self.bounds {
+        let by_tracepoint = self.aggregated.is_some();
+        if bounds == self.bounds && (self.samples == self.sampled || !by_tracepoint) {
             return Ok(());
         }
-        let mut setup = Setup::default();
-        setup.regions(&format!("{}/contexts/0", self.folder()), bounds);
+        let (mut setup, context) = (Setup::default(), format!("{}/contexts/0", self.folder()));
+        if by_tracepoint {
+            let sample_us = AGGREGATE_US / self.samples;
+            setup.intervals(&context, [sample_us, AGGREGATE_US, UPDATE_US]);
+        }
+        setup.regions(&context, bounds);
         setup.put(format!("{}/state", self.folder()), "commit");
         for (file, text) in &setup.files {
             knobs.write(file, text)?;
         }
-        self.bounds = bounds;
+        (self.bounds, self.sampled) = (bounds, self.samples);
         Ok(())
     }
 
@@ -392,7 +415,10 @@ impl Kdamond {
         if self.watched.is_empty() || !self.is_on(knobs) {
             return Ok(Vec::new());
         }
-        let samples = AGGREGATE_US / sample_us(self.aggregated.is_some());
+        let samples = match self.aggregated {
+            Some(_) => self.sampled,
+            None => AGGREGATE_US / SYSFS_SAMPLE_US,
+        };
         if let Some(aggregated) = &mut self.aggregated {
             let report = aggregated.report(self.watched.len(), samples, patience, records);
             let processes = self.watched.iter().copied();
@@ -423,14 +449,6 @@ impl Kdamond {
     }
 }
 
-fn sample_us(by_tracepoint: bool) -> u32 {
-    if by_tracepoint {
-        SAMPLE_US
-    } else {
-        SYSFS_SAMPLE_US
-    }
-}
-
 /// Says why sysfs is read instead of the tracepoint.
 fn without(error: io::Error) {
     tracing::info!(
@@ -449,7 +467,7 @@ impl Source for Damon {
 
     fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError> {
         // Both report once in that time, together.
-        let patience = Duration::from_micros((AGGREGATE_US + SAMPLE_US).into());
+        let patience = Duration::from_micros((AGGREGATE_US + AGGREGATE_US / SAMPLES).into());
         let (began, mut seen) = (Instant::now(), Vec::new());
         for kdamond in &mut self.kdamonds {
             let patience = patience.saturating_sub(began.elapsed());

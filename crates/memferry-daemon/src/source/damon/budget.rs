@@ -3,8 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-/// Regions of both kdamonds until a cost was measured: with the daemon they took 2.5% of a CPU of a billion instructions a second.
-const FIRST: usize = 512;
+/// Regions of both kdamonds until a cost was measured: a sample of one took 2.3 us on the timed machine, and two in each 200 ms 2.4% of a CPU.
+const FIRST: usize = 1024;
+/// Samples of a region in a report at least, for which the budget's regions are. With one, hot memory was found later.
+pub(super) const SAMPLES: u32 = 2;
+/// More, each a whole part of 200 ms. Two samples that are far apart see each page in use that is used ten times a second, as one that is used a
+/// thousand times.
+const MORE_SAMPLES: [u32; 4] = [4, 10, 20, 40];
 /// Regions of both at least: DAMON wants three at least, which is a fifth of a quarter of them.
 const LEAST: usize = 64;
 /// CPU time is told in ticks of 10 ms: in less than that 1% of a CPU is no more than four.
@@ -94,6 +99,12 @@ impl Budget {
         }
     }
 
+    /// Samples of each region in a report, of so many regions in both: as many as are paid for.
+    pub(super) fn samples(&self, regions: usize) -> u32 {
+        let is_paid = |samples: &u32| work(regions, *samples) <= self.regions;
+        MORE_SAMPLES.into_iter().rfind(is_paid).unwrap_or(SAMPLES)
+    }
+
     /// Regions of the kdamond of the first processes and of that of the others in turn, which want so many. The others get a quarter of
     /// all at most, and the first what is left whether the others need it or not: these change each time, and so would the first's.
     pub(super) fn shares(&self, wanted: [usize; 2]) -> [usize; 2] {
@@ -104,6 +115,16 @@ impl Budget {
         };
         [wanted[0].min(first), wanted[1].min(others)]
     }
+}
+
+/// What regions of so many samples cost, in regions of [`SAMPLES`].
+pub(super) fn work(regions: usize, samples: u32) -> usize {
+    regions * samples as usize / SAMPLES as usize
+}
+
+/// The same of regions with as many samples as there may be.
+pub(super) fn most_work(regions: usize) -> usize {
+    work(regions, MORE_SAMPLES[MORE_SAMPLES.len() - 1])
 }
 
 #[cfg(test)]
@@ -148,7 +169,7 @@ mod tests {
         let course_of = |budget: &mut Budget, cost| course(budget, TERABYTE, &[cost; 60]);
         // Of 3% 3000 could be paid: the next power of two is beyond.
         let regions = course_of(&mut budget, COST);
-        assert_eq!(regions[..4], [512, 512, 1024, 1024]);
+        assert_eq!(regions[..4], [1024, 1024, 2048, 2048]);
         assert_eq!(regions[10..], [2048; 50]);
         // A part more or less changes nothing.
         for factor in [1.4, 0.7, 1.0] {
@@ -162,10 +183,21 @@ mod tests {
     #[test]
     fn regions_that_nothing_needs_are_not_allowed_in_advance() {
         let mut budget = Budget::new(3);
-        assert_eq!(course(&mut budget, 300, &[COST; 20]), [512; 20]);
+        assert_eq!(course(&mut budget, 300, &[COST; 20]), [1024; 20]);
         // Those that are there are halved, not those that could be.
         assert_eq!(course(&mut budget, 128, &[40.0 * COST]), [64]);
         assert_eq!(course(&mut budget, 128, &[9e9]), [LEAST]);
+    }
+
+    #[test]
+    fn what_regions_leave_of_the_budget_pays_for_more_samples() {
+        let mut budget = Budget::new(3);
+        let of = [32, 51, 52, 128, 256, 512, 1024, 8192];
+        assert_eq!(of.map(|regions| budget.samples(regions)), [40, 40, 20, 10, 4, 4, 2, 2]);
+        let _ = course(&mut budget, 128, &[20.0 * COST]);
+        assert_eq!(budget.samples(128), 10);
+        let _ = course(&mut budget, 1024, &[4.0 * COST]);
+        assert_eq!((budget.regions, budget.samples(128)), (512, 4));
     }
 
     #[test]
@@ -177,20 +209,20 @@ mod tests {
             budget.measure(now, seconds, 512, TERABYTE);
             budget.regions
         };
-        assert_eq!(at(0, 7.0), 512);
+        assert_eq!(at(0, 7.0), 1024);
         // A tick in a moment.
-        assert_eq!(at(100, 7.01), 512);
+        assert_eq!(at(100, 7.01), 1024);
         // One that has ended is not known any more.
-        assert_eq!(at(5000, 1.0), 512);
+        assert_eq!(at(5000, 1.0), 1024);
         assert_eq!(at(10_000, 1.2), 256);
     }
 
     #[test]
     fn processes_in_turn_get_a_quarter_and_change_nothing_for_the_first() {
         let budget = Budget::new(3);
-        assert_eq!(budget.shares([TERABYTE, 0]), [512, 0]);
+        assert_eq!(budget.shares([TERABYTE, 0]), [1024, 0]);
         for others in [32, 64, TERABYTE] {
-            assert_eq!(budget.shares([TERABYTE, others]), [384, others.min(128)]);
+            assert_eq!(budget.shares([TERABYTE, others]), [768, others.min(256)]);
         }
         assert_eq!(budget.shares([64, 64]), [64, 64]);
     }
