@@ -439,7 +439,10 @@ impl Source for Watching {
             of.samples = samples;
             // The kernel tells ticks.
             let ticks = of.seconds * rustix::param::clock_ticks_per_second() as f64;
-            let stat = format!("9{number} (kdamond.{number}) S {}{ticks:.0} 0\n", "0 ".repeat(10));
+            let stat = format!(
+                "9{number} (kdamond.{number}) S {}{ticks:.0} 0\n",
+                "0 ".repeat(10)
+            );
             put(knobs.root(), &format!("proc/9{number}/stat"), &stat);
         }
         Ok(watched)

@@ -193,7 +193,10 @@ mod tests {
     fn what_regions_leave_of_the_budget_pays_for_more_samples() {
         let mut budget = Budget::new(3);
         let of = [32, 51, 52, 128, 256, 512, 1024, 8192];
-        assert_eq!(of.map(|regions| budget.samples(regions)), [40, 40, 20, 10, 4, 4, 2, 2]);
+        assert_eq!(
+            of.map(|regions| budget.samples(regions)),
+            [40, 40, 20, 10, 4, 4, 2, 2]
+        );
         let _ = course(&mut budget, 128, &[20.0 * COST]);
         assert_eq!(budget.samples(128), 10);
         let _ = course(&mut budget, 1024, &[4.0 * COST]);
