@@ -64,6 +64,14 @@ pub enum DaemonError {
         /// Why.
         why: String,
     },
+    /// The daemon could not be asked.
+    #[error("{}: cannot ask the daemon: {error}", path.display())]
+    Unasked {
+        /// Its socket.
+        path: PathBuf,
+        /// What the system answered.
+        error: io::Error,
+    },
     /// The daemon was asked of a process or a group that it does not know.
     #[error("{why}")]
     Unknown {
@@ -115,6 +123,9 @@ impl DaemonError {
                 ..
             } => {
                 "be root, on a kernel with CONFIG_DAMON_SYSFS, as Debian's is; or, if the kernel may move pages of the whole host, set source = \"numa-balancing\""
+            }
+            Self::Unasked { .. } => {
+                "start it, as by `systemctl start memferry`, and ask as root; `memferry top` says whether one runs"
             }
             Self::Unknown { .. } => {
                 "give the number of a process of 16 MiB or more that a group takes, or the name of a group"

@@ -14,7 +14,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{DaemonError, file};
+use crate::error::DaemonError;
 use crate::knobs::FOLDER;
 use crate::status::GroupStatus;
 use crate::tiering::MemoryState;
@@ -134,7 +134,10 @@ pub fn ask(root: &Path, what: &str) -> Result<Explanation, DaemonError> {
         writeln!(stream, "{what}")?;
         Ok(serde_json::from_reader(BufReader::new(stream))?)
     };
-    match asked().map_err(file(&path, "ask the daemon; does it run?"))? {
+    match asked().map_err(|error| DaemonError::Unasked {
+        path: path.clone(),
+        error,
+    })? {
         Answer::Explanation(known) => Ok(*known),
         Answer::Unknown(why) => Err(DaemonError::Unknown { why }),
     }
