@@ -291,28 +291,30 @@ pub(crate) mod tests {
         assert_eq!(tiers_now(), (vec![1, 0], vec![2], true));
     }
 
-    /// Each of two sockets has DRAM, nodes 0 and 1, and slow memory, nodes 2 and 3.
+    /// Each of two sockets has two CPUs, DRAM, nodes 0 and 1, and slow memory, nodes 2 and 3.
+    pub(crate) const SOCKETS: &str = "sys/devices/system/cpu/online = 0-3
+        NODES/online = 0-3
+        NODES/has_memory = 0-3
+        NODES/has_cpu = 0-1
+        NODES/node0/cpulist = 0-1
+        NODES/node1/cpulist = 2-3
+        NODES/node2/cpulist =
+        NODES/node3/cpulist =
+        NODES/node0/distance = 10 21 14 24
+        NODES/node1/distance = 21 10 24 14
+        NODES/node2/distance = 14 24 10 31
+        NODES/node3/distance = 24 14 31 10
+        TIERS/memory_tier4/nodelist = 0-1
+        TIERS/memory_tier22/nodelist = 2-3";
+
     #[test]
     fn memory_goes_up_and_down_within_its_socket_where_that_is_allowed() {
         let root = tree();
-        let sockets = "sys/devices/system/cpu/online = 0-3
-             NODES/online = 0-3
-             NODES/has_memory = 0-3
-             NODES/has_cpu = 0-1
-             NODES/node0/cpulist = 0-1
-             NODES/node1/cpulist = 2-3
-             NODES/node2/cpulist =
-             NODES/node3/cpulist =
-             NODES/node0/distance = 10 21 14 24
-             NODES/node1/distance = 21 10 24 14
-             NODES/node2/distance = 14 24 10 31
-             NODES/node3/distance = 24 14 31 10
-             NODES/node1/meminfo = Node 1 MemTotal: 1048576 kB;Node 1 MemFree: 524288 kB
+        changes(root.path(), SOCKETS);
+        let nodes = "NODES/node1/meminfo = Node 1 MemTotal: 1048576 kB;Node 1 MemFree: 524288 kB
              NODES/node2/meminfo = Node 2 MemTotal: 524288 kB;Node 2 MemFree: 262144 kB
-             NODES/node3/meminfo = Node 3 MemTotal: 524288 kB;Node 3 MemFree: 262144 kB
-             TIERS/memory_tier4/nodelist = 0-1
-             TIERS/memory_tier22/nodelist = 2-3";
-        changes(root.path(), sockets);
+             NODES/node3/meminfo = Node 3 MemTotal: 524288 kB;Node 3 MemFree: 262144 kB";
+        changes(root.path(), nodes);
         let machine = Machine::read(root.path()).unwrap();
         let near = |allowed: &[u32], cpus: &[u32]| -> Vec<(u32, u32)> {
             let near = machine.near(allowed, cpus);

@@ -182,6 +182,18 @@ struct Chunk {
     refused: (u32, u32),
 }
 
+impl Chunk {
+    /// Whether it would not move, and is left alone.
+    fn is_refused(&self, round: u32) -> bool {
+        self.refused.0 > round
+    }
+
+    /// Whether it came lately to where it is, and stays.
+    fn just_moved(&self, round: u32) -> bool {
+        self.moved > 0 && round - self.moved < STAY_ROUNDS
+    }
+}
+
 /// What is known of a memory. Its records age by reports, not by rounds: while no source looks at it, nothing of it becomes idle.
 #[derive(Debug, Default)]
 struct Space {

@@ -30,8 +30,8 @@ use crate::tiering::{CHUNK, ProcessId, Seen};
 
 /// Microseconds of what a report covers: a round.
 const AGGREGATE_US: u32 = 200_000;
-/// Microseconds from sample to sample where sysfs is read, which answers two samples later.
-const SYSFS_SAMPLE_US: u32 = 40_000;
+/// Samples in a report where sysfs is read, which answers two samples later: one in 40 ms.
+const SYSFS_SAMPLES: u32 = 5;
 /// Microseconds until it looks again for what a process has mapped.
 const UPDATE_US: u32 = 1_000_000;
 /// Regions of a kdamond whose processes have little memory.
@@ -76,7 +76,7 @@ struct Kdamond {
     wanted: usize,
     /// Regions at most.
     regions: usize,
-    /// Samples of each in a report, unless sysfs is read.
+    /// Samples of each in a report.
     samples: u32,
     /// Regions at least and at most, as they were written last, and samples.
     bounds: [usize; 2],
@@ -237,7 +237,10 @@ impl Damon {
         let shares = self
             .budget
             .shares(self.kdamonds.each_ref().map(|of| of.wanted));
-        let samples = self.budget.samples(shares.iter().sum());
+        let samples = match self.most {
+            SYSFS_MOST => SYSFS_SAMPLES,
+            _ => self.budget.samples(shares.iter().sum()),
+        };
         for kdamond in &mut self.kdamonds {
             kdamond.samples = samples;
         }
@@ -291,6 +294,8 @@ impl Damon {
             without(rights::explain(knobs.root(), error, &[rights::SAMPLE]));
             self.tracepoint = None;
             self.most = SYSFS_MOST;
+            kdamond.samples = SYSFS_SAMPLES;
+            kdamond.regions = kdamond.regions.min(SYSFS_MOST);
             kdamond.end(knobs)?;
             kdamond.begin(knobs, false)?;
         }
@@ -326,16 +331,12 @@ impl Kdamond {
         let [least, most] = bounds(self.regions);
         self.bounds = [least.min(BEGIN.max(most / count)), most];
         self.sampled = self.samples;
-        let sample_us = match by_tracepoint {
-            true => AGGREGATE_US / self.samples,
-            false => SYSFS_SAMPLE_US,
-        };
         let mut setup = Setup::default();
         let context = setup.context(
             self.number,
             &Context {
                 operations: "vaddr",
-                intervals_us: [sample_us, AGGREGATE_US, UPDATE_US],
+                intervals_us: intervals_us(self.samples),
                 regions: self.bounds,
                 targets: count,
                 schemes,
@@ -348,7 +349,8 @@ impl Kdamond {
         for index in 0..schemes {
             // The kernel answers at the next sample, not when it aggregates. Idle regions are not named: each would take a folder in
             // sysfs, and its reading.
-            let scheme = setup.scheme(&context, index, "stat", SYSFS_SAMPLE_US, 1..=u32::MAX);
+            let [sample_us, ..] = intervals_us(self.samples);
+            let scheme = setup.scheme(&context, index, "stat", sample_us, 1..=u32::MAX);
             // All but this process is filtered out.
             setup.put(format!("{scheme}/filters/nr_filters"), 1);
             setup.put(format!("{scheme}/filters/0/type"), "target");
@@ -372,15 +374,11 @@ impl Kdamond {
     /// which is then begun again.
     fn resize(&mut self, knobs: &Knobs) -> Result<(), DaemonError> {
         let bounds = bounds(self.regions);
-        let by_tracepoint = self.aggregated.is_some();
-        if bounds == self.bounds && (self.samples == self.sampled || !by_tracepoint) {
+        if (bounds, self.samples) == (self.bounds, self.sampled) {
             return Ok(());
         }
         let (mut setup, context) = (Setup::default(), format!("{}/contexts/0", self.folder()));
-        if by_tracepoint {
-            let sample_us = AGGREGATE_US / self.samples;
-            setup.intervals(&context, [sample_us, AGGREGATE_US, UPDATE_US]);
-        }
+        setup.intervals(&context, intervals_us(self.samples));
         setup.regions(&context, bounds);
         setup.put(format!("{}/state", self.folder()), "commit");
         for (file, text) in &setup.files {
@@ -415,10 +413,7 @@ impl Kdamond {
         if self.watched.is_empty() || !self.is_on(knobs) {
             return Ok(Vec::new());
         }
-        let samples = match self.aggregated {
-            Some(_) => self.sampled,
-            None => AGGREGATE_US / SYSFS_SAMPLE_US,
-        };
+        let samples = self.sampled;
         if let Some(aggregated) = &mut self.aggregated {
             let report = aggregated.report(self.watched.len(), samples, patience, records);
             let processes = self.watched.iter().copied();
@@ -489,6 +484,11 @@ impl Source for Damon {
     fn samples(&self) -> Option<SampleStatus> {
         self.tracepoint.is_some().then(|| self.records.clone())
     }
+}
+
+/// From sample to sample, of a report, and until it looks again for what a process has mapped.
+fn intervals_us(samples: u32) -> [u32; 3] {
+    [AGGREGATE_US / samples, AGGREGATE_US, UPDATE_US]
 }
 
 /// Regions at least and at most.
@@ -645,7 +645,7 @@ pub(super) mod tests {
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
         // Of another tree sysfs is read.
         let sample = "0/contexts/0/monitoring_attrs/intervals/sample_us";
-        assert_eq!(read(sample), SYSFS_SAMPLE_US.to_string());
+        assert_eq!(read(sample), (AGGREGATE_US / SYSFS_SAMPLES).to_string());
         let regions = |machine: &Machine| {
             let file = |of| format!("{KDAMONDS}/0/contexts/0/monitoring_attrs/nr_regions/{of}");
             ["min", "max"].map(|of| machine.text(&file(of)).unwrap())

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use memferry_core::balance;
 use memferry_core::hotness::{Histogram, Record};
 
-use super::{Account, CHUNK, Cause, MARGIN, Memory, Move, Near, Room, STAY_ROUNDS, Tiering, Way};
+use super::{Account, CHUNK, Cause, MARGIN, Memory, Move, Near, Room, Tiering, Way};
 use crate::tenants::allowance;
 
 /// A chunk that may move.
@@ -98,8 +98,7 @@ impl<'a> Round<'a> {
             for (chunk, record) in candidates {
                 let place = chunk.place;
                 *on_node.entry(place.node).or_default() += place.top;
-                let may_move = chunk.refused.0 <= of.number
-                    && (chunk.moved == 0 || of.number - chunk.moved >= STAY_ROUNDS);
+                let may_move = !chunk.is_refused(of.number) && !chunk.just_moved(of.number);
                 if !may_move || !space.is_reported && !any_above {
                     continue;
                 }

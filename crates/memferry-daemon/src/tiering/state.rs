@@ -8,7 +8,7 @@ use memferry_core::hotness::Record;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{GAP_ROUNDS, Memory, Move, Room, STAY_ROUNDS, Tiering, Way};
+use super::{GAP_ROUNDS, Memory, Move, Room, Tiering, Way};
 use crate::daemon::ROUND;
 
 /// Why memory below the top tier stays there, or what it waits for.
@@ -113,8 +113,8 @@ impl Tiering {
             state.resident += place.resident;
             state.top += place.top;
             let view = record.view(space.now());
-            let is_refused = chunk.refused.0 > self.number;
-            let just_moved = chunk.moved > 0 && self.number - chunk.moved < STAY_ROUNDS;
+            let is_refused = chunk.is_refused(self.number);
+            let just_moved = chunk.just_moved(self.number);
             let in_use = chunk.seen > 0;
             let below = if space.nodes.is_empty() {
                 Below::NotAllowed
