@@ -675,6 +675,7 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
         cause: crate::tiering::Cause::Exchange,
         node: 0,
         bytes: CHUNK_BYTES,
+        pages: None,
     };
     machine.tiering.done(&down(3), CHUNK_BYTES, 0);
     machine.chunks.insert((0, 3), (false, 1000));

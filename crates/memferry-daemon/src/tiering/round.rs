@@ -166,7 +166,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub(super) fn run(mut self, born: u64, kernel_moves: bool) -> Vec<Move> {
+    /// What moves, and what each tenant, and all, may promote beyond that.
+    pub(super) fn run(mut self, born: u64, kernel_moves: bool) -> (Vec<Move>, Vec<u64>, u64) {
         self.limits();
         if !kernel_moves {
             self.make_room(born);
@@ -175,7 +176,7 @@ impl<'a> Round<'a> {
             self.exchange();
         }
         self.of.candidates = self.all;
-        self.moves
+        (self.moves, self.allowed, self.budget)
     }
 
     fn all_free(&self) -> u64 {
@@ -196,6 +197,7 @@ impl<'a> Round<'a> {
             cause,
             node: of.node,
             bytes: of.bytes,
+            pages: None,
         });
     }
 
@@ -225,6 +227,7 @@ impl<'a> Round<'a> {
             cause,
             node,
             bytes: of.bytes,
+            pages: None,
         });
     }
 
