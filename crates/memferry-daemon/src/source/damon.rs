@@ -571,10 +571,10 @@ pub(super) mod tests {
     use crate::machine::tests::{put, tree};
     use crate::source::tests::choose;
 
-    /// The files that a kernel makes for two kdamonds with one process each.
+    /// The files that a kernel makes for kdamonds with some processes each.
     pub(crate) fn damon(root: &Path) {
         put(root, &format!("{KDAMONDS}/nr_kdamonds"), "0");
-        (0..2).for_each(|number| kdamond(root, &format!("{KDAMONDS}/{number}")));
+        (0..COUNT).for_each(|number| kdamond(root, &format!("{KDAMONDS}/{number}")));
     }
 
     fn kdamond(root: &Path, kdamond: &str) {
@@ -660,7 +660,7 @@ pub(super) mod tests {
         let read = |file: &str| machine.text(&format!("{KDAMONDS}/{file}")).unwrap();
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
-            ("2".into(), "on".into())
+            (COUNT.to_string(), "on".into())
         );
         assert_eq!(read("1/state"), "off");
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
@@ -729,7 +729,7 @@ pub(super) mod tests {
         drop(knobs);
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
-            ("2".into(), "on".into())
+            (COUNT.to_string(), "on".into())
         );
         put(root.path(), &format!("{KDAMONDS}/0/state"), "off");
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");

@@ -205,6 +205,11 @@ impl<'a> Round<'a> {
         of.bytes <= self.allowed[of.group].min(self.budget)
     }
 
+    /// Whether its tenant may have it beside what it has.
+    fn is_within_limit(&self, of: &Candidate) -> bool {
+        self.used[of.group] + of.bytes <= self.account(of.group).tenant.limit
+    }
+
     /// The nearest node where it may go that has room for it, of equals the emptiest.
     fn node_for(&self, of: &Candidate) -> Option<u32> {
         let free = |near: &&Near| self.free.get(&near.node).copied().unwrap_or(0);
@@ -323,7 +328,7 @@ impl<'a> Round<'a> {
         let mut room = room * chunk;
         let mut left = Vec::new();
         while let Some(of) = self.all.hot.pop() {
-            let is_due = of.bytes <= room && self.may_go_up(&of);
+            let is_due = of.bytes <= room && self.may_go_up(&of) && self.is_within_limit(&of);
             match self.node_for(&of).filter(|_| is_due) {
                 Some(node) => {
                     room -= of.bytes;
@@ -417,7 +422,8 @@ impl<'a> Round<'a> {
             let fits = |round: &Self, of: &Candidate| {
                 of.heat <= border.cold
                     && of.heat + MARGIN <= hot.heat
-                    && (of.group == hot.group || round.is_spare(of, false))
+                    && (of.group == hot.group
+                        || round.is_within_limit(&hot) && round.is_spare(of, false))
             };
             match self.displace(&hot, Cause::Exchange, fits) {
                 true => pairs -= 1,

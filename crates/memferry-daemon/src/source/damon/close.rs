@@ -300,3 +300,97 @@ fn cpu_seconds(knobs: &Knobs, pid: u32) -> f64 {
     };
     exact.map(|ns| ns / 1e9).or_else(ticks).unwrap_or(0.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::{put, tree};
+    use crate::source::damon_tree;
+
+    #[test]
+    fn each_page_of_what_is_looked_at_is_a_region() {
+        let root = tree();
+        damon_tree(root.path());
+        let folder = format!("{KDAMONDS}/{NUMBER}");
+        let target = format!("{folder}/contexts/0/targets/0");
+        let page = rustix::param::page_size();
+        let count = 2 * CHUNK / page;
+        put(root.path(), &format!("{target}/regions/nr_regions"), "0");
+        for region in 0..count {
+            for file in ["start", "end"] {
+                put(
+                    root.path(),
+                    &format!("{target}/regions/{region}/{file}"),
+                    "",
+                );
+            }
+        }
+        let knobs = Knobs::open(root.path()).unwrap();
+        let mut close = Close::new(3);
+        let process = ProcessId { pid: 7, start: 9 };
+        let read = |file: &str| knobs.read(&format!("{folder}/contexts/{file}")).unwrap();
+        let set = |close: &Close, numbers: &[usize]| close.set(&knobs, &folder, process, numbers);
+        set(&close, &[3, 9]).unwrap();
+        assert_eq!([read("nr_contexts"), read("0/operations")], ["1", "fvaddr"]);
+        assert_eq!(read("0/targets/0/pid_target"), "7");
+        let attributes = |file: &str| read(&format!("0/monitoring_attrs/{file}"));
+        let bounds = ["nr_regions/min", "nr_regions/max"].map(attributes);
+        assert_eq!(bounds, [count.to_string(), count.to_string()]);
+        let intervals = ["intervals/sample_us", "intervals/aggr_us"].map(attributes);
+        assert_eq!(intervals, ["20000", "160000"]);
+        let mut before = 0;
+        for region in 0..count {
+            let of = |file| {
+                read(&format!("0/targets/0/regions/{region}/{file}"))
+                    .parse()
+                    .unwrap()
+            };
+            let (start, end): (usize, usize) = (of("start"), of("end"));
+            assert!(start >= before && end == start + page && [3, 9].contains(&(start / CHUNK)));
+            before = end;
+        }
+        // The kernel would make all of it anew.
+        put(
+            root.path(),
+            &format!("{folder}/contexts/nr_contexts"),
+            "kept",
+        );
+        put(root.path(), &format!("{target}/regions/0/start"), "");
+        close.interval_us = 10_000;
+        set(&close, &[4, 5]).unwrap();
+        assert_eq!(
+            [read("nr_contexts"), attributes("intervals/sample_us")],
+            ["kept", "10000"]
+        );
+        assert_eq!(read("0/targets/0/regions/0/start"), (4 * CHUNK).to_string());
+    }
+
+    /// What the watching kdamonds take is not there for looks, and what is saved is bounded.
+    #[test]
+    fn looks_are_paid_for() {
+        let root = tree();
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let tracepoint = Tracepoint::default();
+        let mut asked = |close: &mut Close, seconds: f64, others: f64| {
+            close.last = close
+                .last
+                .map(|(_, before)| (Instant::now() - Duration::from_secs_f64(seconds), before));
+            let mut is_asked = false;
+            let mut next = |most| {
+                is_asked = most == CHUNKS;
+                None
+            };
+            close
+                .go_on(&mut knobs, &tracepoint, others, &mut next)
+                .unwrap();
+            is_asked
+        };
+        let mut close = Close::new(3);
+        assert!(asked(&mut close, 0.0, 1.0), "what is new is looked at soon");
+        close.credit = -0.1;
+        assert!(!asked(&mut close, 3.0, 1.0));
+        assert!(asked(&mut close, 1.0, 1.0));
+        assert!(!asked(&mut close, 10.0, 1.5));
+        assert!(asked(&mut close, 3600.0, 1.5) && close.credit <= 0.03 * SAVED);
+    }
+}
