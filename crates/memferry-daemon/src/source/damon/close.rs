@@ -218,7 +218,11 @@ impl Close {
             return Ok(None);
         };
         let taken = cpu_seconds(knobs, look.kdamond);
-        knobs.write(&format!("{KDAMONDS}/{NUMBER}/state"), "off")?;
+        let folder = format!("{KDAMONDS}/{NUMBER}");
+        // With its process it ends by itself, and another one may be somebody else's.
+        if knobs.read(&format!("{folder}/pid")) == Some(look.kdamond.to_string()) {
+            knobs.write(&format!("{folder}/state"), "off")?;
+        }
         self.credit -= taken + look.begin;
         self.spent += taken;
         let mut records = SampleStatus::default();
