@@ -222,9 +222,9 @@ int memferry_backend(const memferry_mover *mover);
  * @options: null for the defaults.
  * @result: where to write the account; null when it is not wanted.
  *
- * Of its own memory the library finds only a part. The arena of the heap in which it was made may hold more of it, and a
- * move of such a page can wait for itself for ever. Other arenas may be moved: while it watches a range the library asks
- * malloc(3) for nothing.
+ * What the move needs itself is refused: what the library has on the heap and elsewhere, the calling thread's stack, control
+ * block and thread-locals, and the statics of shared libraries and of whatever the library is linked into. All else may be
+ * moved, the heap too: while it watches a range the library asks malloc(3) for nothing.
  *
  * Trouble with single pages is no error but counted in the result. Returns 0; -EINVAL for a bad range or option or a
  * `status` that is too short; -E2BIG for a structure of a later version of this header; -EFAULT for a range with an

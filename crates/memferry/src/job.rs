@@ -133,11 +133,20 @@ impl Job {
         let alone = parts.len() == 1;
         // What this thread stands on, and all that must not lie between ranges that share a watch.
         let mut own = Ranges::default();
-        self.check_own_memory(None, |memory| {
+        let mut add = |memory| {
             if !alone {
                 own.add(memory);
             }
-        })?;
+        };
+        self.check_own_memory(parts, None, &mut add)?;
+        let mut refused = Ok(());
+        sys::loaded::own_memory(|memory, what| {
+            if refused.is_ok() {
+                refused = refuse(parts, &memory, what);
+            }
+            add(memory);
+        });
+        refused?;
         let pace = Pace::new(self.options.bytes_per_second);
         let most = most_at_a_time(self.options.bytes_per_second);
         // All of them or nothing; what a stretch is made of is looked at again when it is watched.
@@ -288,10 +297,11 @@ impl Job {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever. Calls `see` for each
-    /// piece of that memory.
+    /// Refuses `ranges` if they hold what the mover itself has: a lane that waits for its own page waits for ever. Calls `see` for
+    /// each piece of that memory.
     pub(crate) fn check_own_memory(
         &self,
+        ranges: &[Range<usize>],
         mover: Option<Range<usize>>,
         mut see: impl FnMut(Range<usize>),
     ) -> Result<(), MoveError> {
@@ -308,11 +318,6 @@ impl Job {
                 sys::thread::stack().unwrap_or(0..0),
                 "the stack of the calling thread",
             ),
-            // Where errno is, so are the other thread-locals.
-            (
-                extent_of(sys::errno_location()),
-                "thread-local data of the calling thread",
-            ),
             (extent_of(self), "the mover"),
             (extent_of(Arc::as_ptr(&self.booked)), "the mover"),
         ];
@@ -326,10 +331,7 @@ impl Job {
             .chain(nothing.map(|n| (n, "a page of the mover")))
             .chain(sys::list::own_memory().map(|list| (list, "lists of the mover")));
         for (memory, what) in own {
-            let met = &self.ranges[meeting(&self.ranges, |range| range, &memory)];
-            if let Some(range) = met.first().and_then(|range| within(&memory, range)) {
-                return Err(MoveError::OwnMemory { range, what });
-            }
+            refuse(ranges, &memory, what)?;
             see(memory);
         }
         Ok(())
@@ -440,6 +442,19 @@ impl AsFd for MoveHandle {
 /// Addresses of a value.
 fn extent_of<T>(value: *const T) -> Range<usize> {
     value.addr()..value.addr() + size_of::<T>()
+}
+
+/// Refuses ascending ranges of which one has a part of `memory`.
+fn refuse(
+    ranges: &[Range<usize>],
+    memory: &Range<usize>,
+    what: &'static str,
+) -> Result<(), MoveError> {
+    let met = &ranges[meeting(ranges, |range| range, memory)];
+    match met.first().and_then(|range| within(memory, range)) {
+        Some(range) => Err(MoveError::OwnMemory { range, what }),
+        None => Ok(()),
+    }
 }
 
 /// The part of `memory` that lies in `range`.

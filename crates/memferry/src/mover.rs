@@ -216,16 +216,21 @@ impl Mover {
         if job.ranges.is_empty() {
             return Ok(ListResult::default());
         }
+        // A stack of the program's own making (a fiber's, a handler's) may lie in the range, and where it ends is not known.
+        let on_its_stack = sys::thread::is_on_its_stack();
         // With a rate it sleeps between its parts, for as long as the rate says.
         let is_short = job.bytes() <= ON_THE_CALLER && options.bytes_per_second.is_none();
-        let done = if !is_short || self.core.is_busy() {
+        let done = if !is_short || !on_its_stack || self.core.is_busy() {
             let job = Arc::new(job);
             match MoveHandle::start(&job, false) {
                 Some(handle) => {
                     drop(job);
                     handle.wait_in(quiet)
                 }
-                None => job.run(),
+                None if on_its_stack => job.run(),
+                None => Err(no_thread(
+                    "raise the limit of threads, or call from the stack that the thread was started on",
+                )),
             }
         } else {
             job.run()
@@ -250,10 +255,7 @@ impl Mover {
         let _quiet = Quiet::begin();
         let job = Arc::new(self.job(std::iter::once(range), to, options)?);
         MoveHandle::start(&job, true).ok_or_else(|| {
-            let hint = "raise the limits of threads and open files, or take move_range";
-            MoveError::system("starting a thread", hint)(std::io::Error::from_raw_os_error(
-                libc::EAGAIN,
-            ))
+            no_thread("raise the limits of threads and open files, or take move_range")
         })
     }
 
@@ -303,7 +305,8 @@ impl Mover {
             booked: Arc::default(),
         };
         let here = std::ptr::from_ref(self).addr();
-        job.check_own_memory(Some(here..here + size_of::<Mover>()), |_| {})?;
+        let mover = Some(here..here + size_of::<Mover>());
+        job.check_own_memory(&job.ranges, mover, |_| {})?;
         Ok(job)
     }
 
@@ -411,6 +414,10 @@ impl std::fmt::Debug for Mover {
             .field("pool_bytes", &self.core.pool.kept())
             .finish_non_exhaustive()
     }
+}
+
+fn no_thread(hint: &'static str) -> MoveError {
+    MoveError::system("starting a thread", hint)(std::io::Error::from_raw_os_error(libc::EAGAIN))
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {

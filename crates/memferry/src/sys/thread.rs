@@ -175,6 +175,12 @@ pub(crate) fn stack() -> io::Result<Range<usize>> {
     Ok(known(0).max(here - REACH)..known(1))
 }
 
+/// Whether the calling thread runs on the stack that it was started on.
+pub(crate) fn is_on_its_stack() -> bool {
+    let local = 0u8;
+    stack().is_ok_and(|stack| stack.contains(&(&raw const local).addr()))
+}
+
 fn ask_for_stack() -> io::Result<Range<usize>> {
     // SAFETY: pthread_getattr_np initialises the attribute object, which is destroyed below.
     unsafe {
