@@ -169,7 +169,8 @@ typedef struct memferry_result {
 	memferry_count already_there;
 	/** No page: never touched, swapped out, the shared zero page, or unmapped by another thread meanwhile. */
 	memferry_count not_present;
-	/** Pinned for I/O, shared with another process, or in use by the kernel at that moment. */
+	/** Pinned for I/O, shared with another process, in use by the kernel at that moment, or in a part that its owner was about
+	 *  to empty, unmap or move elsewhere. */
 	memferry_count busy;
 	/** The target node had no free page. */
 	memferry_count no_memory;

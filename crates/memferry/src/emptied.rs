@@ -74,6 +74,16 @@ mod tests {
             let moved = mover
                 .move_range(start..start + SEGMENT, 0, &options)
                 .unwrap();
+            // What stays is not moved and not absent.
+            let stayed = (moved.busy.bytes, moved.left_bytes());
+            let pages = Pagemap::open().unwrap();
+            let is_there = pages.first(start, start + half).unwrap().is_some();
+            let left = if is_there {
+                SEGMENT as u64 - moved.moved.bytes
+            } else {
+                0
+            };
+            assert_eq!(stayed, (left, left));
             moved.moved.bytes as usize
         };
         memory::populate(start, SEGMENT).unwrap();
