@@ -312,7 +312,7 @@ impl Mover {
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
     /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: with move_pages(2)
-    /// none, since the kernel finds the pages itself.
+    /// none, since the kernel finds the pages itself. Moves of the mover wait meanwhile, and so do the thread's signals.
     ///
     /// # Errors
     /// An unknown page size or node, or no memory.
@@ -336,6 +336,10 @@ impl Mover {
         };
         let pool = &self.core.pool;
         let failure = std::sync::Mutex::new(None);
+        // Its locks are held with signals blocked: a handler might wait for a page that is away, and its lane for the lock.
+        let _quiet = Quiet::begin();
+        // A move that has begun its watch would wait for the lanes meanwhile, and nobody would answer faults on its range.
+        let _turn = self.core.turn.lock().unpoisoned();
         self.migrator.run(&|_| {
             loop {
                 let room = pool.limit().saturating_sub(pool.kept());
@@ -393,6 +397,7 @@ impl Mover {
 
     /// Bytes of free pages that the mover keeps at this moment.
     pub fn pool_bytes(&self) -> usize {
+        let _quiet = Quiet::begin();
         self.core.pool.kept()
     }
 
@@ -400,6 +405,7 @@ impl Mover {
     /// may lie at their addresses.
     pub fn trim_pool(&self, bytes: usize) {
         if self.check_process().is_ok() {
+            let _quiet = Quiet::begin();
             self.core.pool.trim(bytes);
         }
     }
@@ -411,7 +417,7 @@ impl std::fmt::Debug for Mover {
             .field("backend", &self.backend())
             .field("migrator", &self.migrator.name())
             .field("lanes", &self.migrator.lanes())
-            .field("pool_bytes", &self.core.pool.kept())
+            .field("pool_bytes", &self.pool_bytes())
             .finish_non_exhaustive()
     }
 }
@@ -561,6 +567,43 @@ mod tests {
                 if by_kernel { [0, bytes] } else { [bytes, 0] }
             );
         }
+    }
+
+    /// Notes whether the mover was busy when its lanes ran, and whether the thread's signals waited.
+    #[derive(Clone, Default)]
+    struct Busy(Arc<(Mutex<Option<Arc<Core>>>, Mutex<Vec<(bool, bool)>>)>);
+
+    // SAFETY: it copies nothing in this test.
+    unsafe impl Migrator for Busy {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+        unsafe fn copy(&self, _: *const u8, _: *mut u8, _: usize) {
+            panic!("nothing moves");
+        }
+        fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+            let core = self.0.0.lock().unwrap().clone();
+            let busy = core.is_some_and(|core| core.is_busy());
+            // SAFETY: it only reads the thread's mask.
+            let waits = unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
+                libc::sigismember(&raw const set, libc::SIGUSR1) == 1
+            };
+            self.0.1.lock().unwrap().push((busy, waits));
+            lane(0);
+        }
+    }
+
+    /// A move that has begun its watch would wait for the lanes, and nobody would answer faults on the range.
+    #[test]
+    fn a_move_does_not_begin_while_the_lanes_fill_the_pool() {
+        let busy = Busy::default();
+        let mover = Mover::new(MoverOptions::new(busy.clone())).unwrap();
+        *busy.0.0.lock().unwrap() = Some(Arc::clone(&mover.core));
+        assert_eq!(mover.prefill(0, page_size(), 1 << 20).unwrap(), 1 << 20);
+        assert_eq!(*busy.0.1.lock().unwrap(), [(true, true)]);
+        *busy.0.0.lock().unwrap() = None;
     }
 
     #[test]
