@@ -23,7 +23,7 @@ use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
 use crate::sys::{self, page_size};
 use crate::vma::{self, Vma};
-use crate::watch::{MAPS, Userfault, leave_cut_thps, watch};
+use crate::watch::{MAPS, Userfault, end_watch, leave_cut_thps, watch};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -253,6 +253,8 @@ impl Job {
             let pipeline = match Pipeline::new(plan, slots_for(lanes)) {
                 Ok(pipeline) => pipeline,
                 Err(error) => {
+                    // Nobody would answer faults on it.
+                    end_watch(uffd, &range);
                     account.book(Outcome::NoMemory, range, page_size());
                     let hint = "raise the limit of address space (ulimit -v), or free memory";
                     failure.get_or_insert_with(|| MoveError::system("mmap", hint)(error));

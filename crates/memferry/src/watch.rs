@@ -120,7 +120,7 @@ fn look(
 }
 
 /// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
-fn end_watch(place: &Uffd, range: &Range<usize>) {
+pub(crate) fn end_watch(place: &Uffd, range: &Range<usize>) {
     let unregister = |range| release_around(range, &|addr, len| place.unregister(addr, len));
     unregister(range.clone());
     let mut messages = [Message::Other; 16];
