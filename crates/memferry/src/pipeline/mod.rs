@@ -354,13 +354,17 @@ impl<'a> Pipeline<'a> {
     /// Free pages for at most `bytes`, and whether they were there; `None` when the kernel shall allocate them right at the place.
     fn find_free(&self, class: PageClass, bytes: usize) -> std::io::Result<(Option<Piece>, bool)> {
         let pool = self.plan.pool;
+        let ask_nodes = self.plan.wanted.ask_nodes;
         if let Some(piece) = pool.take_full(class, bytes) {
-            if !class.huge || piece.len() == SEGMENT {
+            let (pages, unit) = (piece.addr()..piece.end(), class.unit());
+            let is_whole = !class.huge || piece.len() == SEGMENT;
+            // What arrives counts as moved to the node: free pages that something has demoted meanwhile must not.
+            if is_whole && (!ask_nodes || self.plan.kernel.are_on(&pages, unit, class.node)) {
                 return Ok((Some(piece), true));
             }
-            pool.discard(piece);
+            pool.reset(piece);
         }
-        if !class.huge && !self.plan.wanted.ask_nodes {
+        if !class.huge && !ask_nodes {
             // One node: that saves zeroing and one remap.
             return Ok((None, false));
         }
