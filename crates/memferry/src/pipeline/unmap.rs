@@ -8,20 +8,18 @@
 use super::batch::Batch;
 use super::events::Places;
 use super::span::{Settled, Spans};
-use super::{Pipeline, release_pieces};
+use super::{PATIENCE, Pipeline, release_pieces};
 use crate::auto::Kind;
 use crate::forkgate::Away;
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
+use crate::sys::thread::Attempts;
 use crate::sys::{errno, page_size};
 use memferry_core::GRANULE;
 use memferry_linux::pagemap::{PRESENT, Region, ZERO};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-
-/// Refusals after which pages that the kernel keeps refusing stay where they are.
-const PATIENCE: u32 = 10_000;
 
 impl Pipeline<'_> {
     pub(super) fn unmap(&self, slot: usize, laps: &Laps) {
@@ -34,18 +32,19 @@ impl Pipeline<'_> {
             self.schedule.unmap_refused(slot);
             return;
         };
-        let mut refusals = 0;
+        let mut attempts = Attempts::default();
         loop {
             let places = self.places.read().unpoisoned();
             let mut batch = self.write(slot);
-            if self.unmap_runs(&places, &mut batch, refusals < PATIENCE, laps) {
+            // Then pages that the kernel keeps refusing stay where they are.
+            let patient = attempts.failed() < PATIENCE;
+            if self.unmap_runs(&places, &mut batch, patient, laps) {
                 break;
             }
             drop(batch);
             drop(places);
-            refusals += 1;
             self.serve_messages();
-            std::thread::yield_now();
+            attempts.pause();
         }
         laps.lap(|s| &mut s.unmap);
         let mut guard = self.write(slot);
