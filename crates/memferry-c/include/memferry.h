@@ -214,6 +214,15 @@ void memferry_free(memferry_mover *mover);
 int memferry_backend(const memferry_mover *mover);
 
 /**
+ * What limits moves on this machine, in words for its user, a line each; "" if nothing is known. A program that moves
+ * transparent huge pages should show it: on kernels before Linux 7.2 it tells of a fault that can crash the kernel
+ * (docs/limits.md), which base pages do not meet.
+ *
+ * The text belongs to the mover and stays until memferry_free(). Returns null for a null mover and in a child of fork.
+ */
+const char *memferry_notes(const memferry_mover *mover);
+
+/**
  * Moves the pages of this process at @addr to @node. Other threads may use the memory all the while; who touches a page
  * on its way waits for it. Whatever happens, each page ends mapped, with its data, at its address.
  *

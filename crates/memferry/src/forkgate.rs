@@ -60,7 +60,7 @@ impl Away {
     }
 
     /// Waits until nobody forks; for a thread that watches nothing.
-    fn begin() -> Away {
+    pub(crate) fn begin() -> Away {
         loop {
             if let Some(away) = Away::try_begin() {
                 return away;

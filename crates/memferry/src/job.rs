@@ -6,6 +6,7 @@
 
 use crate::emptied;
 use crate::error::MoveError;
+use crate::forkgate::Away;
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::options::MoveOptions;
@@ -140,12 +141,15 @@ impl Job {
         };
         self.check_own_memory(parts, None, &mut add)?;
         let mut refused = Ok(());
+        // A child of a fork beside it would find the loader's lock held.
+        let no_fork = Away::begin();
         sys::loaded::own_memory(|memory, what| {
             if refused.is_ok() {
                 refused = refuse(parts, &memory, what);
             }
             add(memory);
         });
+        drop(no_fork);
         refused?;
         let pace = Pace::new(self.options.bytes_per_second);
         let most = most_at_a_time(self.options.bytes_per_second);

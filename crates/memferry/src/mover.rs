@@ -570,8 +570,14 @@ mod tests {
     }
 
     /// Notes whether the mover was busy when its lanes ran, and whether the thread's signals waited.
+    #[derive(Default)]
+    struct Notes {
+        core: Mutex<Option<Arc<Core>>>,
+        seen: Mutex<Vec<(bool, bool)>>,
+    }
+
     #[derive(Clone, Default)]
-    struct Busy(Arc<(Mutex<Option<Arc<Core>>>, Mutex<Vec<(bool, bool)>>)>);
+    struct Busy(Arc<Notes>);
 
     // SAFETY: it copies nothing in this test.
     unsafe impl Migrator for Busy {
@@ -582,7 +588,7 @@ mod tests {
             panic!("nothing moves");
         }
         fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
-            let core = self.0.0.lock().unwrap().clone();
+            let core = self.0.core.lock().unwrap().clone();
             let busy = core.is_some_and(|core| core.is_busy());
             // SAFETY: it only reads the thread's mask.
             let waits = unsafe {
@@ -590,7 +596,7 @@ mod tests {
                 libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
                 libc::sigismember(&raw const set, libc::SIGUSR1) == 1
             };
-            self.0.1.lock().unwrap().push((busy, waits));
+            self.0.seen.lock().unwrap().push((busy, waits));
             lane(0);
         }
     }
@@ -600,10 +606,10 @@ mod tests {
     fn a_move_does_not_begin_while_the_lanes_fill_the_pool() {
         let busy = Busy::default();
         let mover = Mover::new(MoverOptions::new(busy.clone())).unwrap();
-        *busy.0.0.lock().unwrap() = Some(Arc::clone(&mover.core));
+        *busy.0.core.lock().unwrap() = Some(Arc::clone(&mover.core));
         assert_eq!(mover.prefill(0, page_size(), 1 << 20).unwrap(), 1 << 20);
-        assert_eq!(*busy.0.1.lock().unwrap(), [(true, true)]);
-        *busy.0.0.lock().unwrap() = None;
+        assert_eq!(*busy.0.seen.lock().unwrap(), [(true, true)]);
+        *busy.0.core.lock().unwrap() = None;
     }
 
     #[test]

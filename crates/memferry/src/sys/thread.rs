@@ -165,7 +165,7 @@ impl Attempts {
         self.failed += 1;
         let pause = match self.failed {
             ..64 => return std::thread::yield_now(),
-            ..500 => Duration::from_micros(50),
+            64..500 => Duration::from_micros(50),
             _ => Duration::from_millis(10),
         };
         std::thread::sleep(pause);
