@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub generation: u32,
     /// Held by the move that is under way.
     pub turn: Mutex<()>,
+    /// Held by who has the migrator's lanes: a move takes it before it watches a stretch, and not while it waits for its rate.
+    pub lanes: Mutex<()>,
 }
 
 impl Core {
@@ -171,6 +173,7 @@ impl Job {
             if !pace.wait(&self.cancel) {
                 break;
             }
+            let _lanes = self.core.lanes.lock().unpoisoned();
             let (first, before) = (stretch.range.start == parts[0].start, account.moved_bytes());
             let watched = leave_cut_thps(&userfault.pagemap, stretch.range.clone(), account);
             if watched.is_empty() {

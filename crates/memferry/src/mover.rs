@@ -124,6 +124,7 @@ impl Mover {
                 nodes,
                 generation: sys::process::generation(),
                 turn: Mutex::new(()),
+                lanes: Mutex::new(()),
             }),
             notes,
         })
@@ -339,7 +340,7 @@ impl Mover {
         // Its locks are held with signals blocked: a handler might wait for a page that is away, and its lane for the lock.
         let _quiet = Quiet::begin();
         // A move that has begun its watch would wait for the lanes meanwhile, and nobody would answer faults on its range.
-        let _turn = self.core.turn.lock().unpoisoned();
+        let _lanes = self.core.lanes.lock().unpoisoned();
         self.migrator.run(&|_| {
             loop {
                 let room = pool.limit().saturating_sub(pool.kept());
@@ -569,7 +570,7 @@ mod tests {
         }
     }
 
-    /// Notes whether the mover was busy when its lanes ran, and whether the thread's signals waited.
+    /// Notes whether the lanes were taken when they ran, and whether the thread's signals waited.
     #[derive(Default)]
     struct Notes {
         core: Mutex<Option<Arc<Core>>>,
@@ -589,7 +590,7 @@ mod tests {
         }
         fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
             let core = self.0.core.lock().unwrap().clone();
-            let busy = core.is_some_and(|core| core.is_busy());
+            let busy = core.is_some_and(|core| core.lanes.try_lock().is_err());
             // SAFETY: it only reads the thread's mask.
             let waits = unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();
