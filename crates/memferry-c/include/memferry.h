@@ -169,7 +169,8 @@ typedef struct memferry_result {
 	memferry_count already_there;
 	/** No page: never touched, swapped out, the shared zero page, or unmapped by another thread meanwhile. */
 	memferry_count not_present;
-	/** Pinned for I/O, shared with another process, or in use by the kernel at that moment. */
+	/** Pinned for I/O, shared with another process, in use by the kernel at that moment, or in a part that its owner was about
+	 *  to empty, unmap or move elsewhere. */
 	memferry_count busy;
 	/** The target node had no free page. */
 	memferry_count no_memory;
@@ -213,6 +214,15 @@ void memferry_free(memferry_mover *mover);
 int memferry_backend(const memferry_mover *mover);
 
 /**
+ * What limits moves on this machine, in words for its user, a line each; "" if nothing is known. A program that moves
+ * transparent huge pages should show it: on kernels before Linux 7.2 it tells of a fault that can crash the kernel
+ * (docs/limits.md), which base pages do not meet.
+ *
+ * The text belongs to the mover and stays until memferry_free(). Returns null for a null mover and in a child of fork.
+ */
+const char *memferry_notes(const memferry_mover *mover);
+
+/**
  * Moves the pages of this process at @addr to @node. Other threads may use the memory all the while; who touches a page
  * on its way waits for it. Whatever happens, each page ends mapped, with its data, at its address.
  *
@@ -222,9 +232,9 @@ int memferry_backend(const memferry_mover *mover);
  * @options: null for the defaults.
  * @result: where to write the account; null when it is not wanted.
  *
- * Of its own memory the library finds only a part. The arena of the heap in which it was made may hold more of it, and a
- * move of such a page can wait for itself for ever. Other arenas may be moved: while it watches a range the library asks
- * malloc(3) for nothing.
+ * What the move needs itself is refused: what the library has on the heap and elsewhere, the calling thread's stack, control
+ * block and thread-locals, and the statics of shared libraries and of whatever the library is linked into. All else may be
+ * moved, the heap too: while it watches a range the library asks malloc(3) for nothing.
  *
  * Trouble with single pages is no error but counted in the result. Returns 0; -EINVAL for a bad range or option or a
  * `status` that is too short; -E2BIG for a structure of a later version of this header; -EFAULT for a range with an

@@ -117,6 +117,8 @@ pub struct Handle {
     mover: Mover,
     cancel: Arc<AtomicBool>,
     backend: Backend,
+    /// What limits moves on this machine, a line each.
+    notes: CString,
     /// The process that made it: in a fork's child the lock may be held by a thread that is not there.
     generation: u32,
 }
@@ -321,6 +323,7 @@ fn build(options: Options) -> Result<Handle, Failure> {
     let mover = Mover::new(setup)?;
     Ok(Handle {
         backend: mover.backend(),
+        notes: CString::new(mover.notes().join("\n")).unwrap_or_default(),
         mover,
         cancel: Arc::default(),
         generation: fork_generation(),
@@ -527,6 +530,19 @@ pub unsafe extern "C" fn memferry_backend(mover: *const Handle) -> c_int {
             _ => AUTO,
         } as c_int)
     })
+}
+
+/// # Safety
+/// As memferry.h says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memferry_notes(mover: *const Handle) -> *const c_char {
+    let mut notes = std::ptr::null();
+    guard(|_| {
+        // SAFETY: the caller's promise.
+        notes = unsafe { handle(mover)? }.notes.as_ptr();
+        Ok(0)
+    });
+    notes
 }
 
 /// # Safety
@@ -874,6 +890,32 @@ mod tests {
         assert_eq!(guard(|_| Ok(0)), 0);
         assert_eq!(last_error(), "mine");
     }
+
+    #[test]
+    fn notes_are_those_of_a_mover_in_rust() {
+        let mut mover = std::ptr::null_mut();
+        // SAFETY: a live place; the mover is freed last.
+        unsafe {
+            let made = memferry_new(std::ptr::null(), &raw mut mover);
+            let rust = Mover::new(MoverOptions::new(Batch::default()));
+            match rust {
+                Ok(rust) => {
+                    let notes = CStr::from_ptr(memferry_notes(mover)).to_str().unwrap();
+                    // Figures that are measured differ.
+                    let lines = |text: &str| text.lines().count();
+                    assert_eq!(lines(notes), lines(&rust.notes().join("\n")));
+                    assert!(
+                        rust.notes().iter().any(|note| notes.contains(note)) == (lines(notes) > 0)
+                    );
+                }
+                Err(error) => println!("pages are not moved here: {error}, {made}"),
+            }
+            memferry_free(mover);
+            assert!(memferry_notes(std::ptr::null()).is_null());
+        }
+        assert!(last_error().contains("mover is null"));
+    }
+
     /// The C programs of `tests/` run without sanitizers; this is for them.
     #[test]
     fn bytes_and_counts_come_back_through_pointers() {

@@ -193,6 +193,56 @@ fn a_program_may_move_its_own_heap() {
     assert!(tap.ends_with("1..3\n"), "{tap}");
 }
 
+/// A program that would hang does so with its signals blocked: it is killed after a time that no host is too slow for.
+fn guarded(program: &Command) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--signal=KILL", "600"]);
+    command.arg(program.get_program()).args(program.get_args());
+    let set = program.get_envs();
+    command.envs(set.filter_map(|(name, value)| Some((name, value?))));
+    command
+}
+
+fn everything_moves(program: &Command) {
+    let mut command = guarded(program);
+    if no_backend().is_some() {
+        assert_eq!(output(&mut command).status.code(), Some(77));
+        return;
+    }
+    let tap = run(&mut command);
+    assert!(tap.ends_with("1..6\n"), "{tap}");
+}
+
+fn everything() -> PathBuf {
+    Path::new(HERE).join("tests/c/everything.c")
+}
+
+#[test]
+fn a_program_may_move_all_it_has_with_the_shared_library() {
+    everything_moves(&program(&everything(), "everything-shared", Linked::Shared));
+}
+
+#[test]
+fn a_program_may_move_all_it_has_with_the_archive() {
+    everything_moves(&program(
+        &everything(),
+        "everything-archive",
+        Linked::Archive,
+    ));
+}
+
+#[test]
+fn a_program_may_move_all_it_has_with_a_library_that_it_loads() {
+    let built = folder("everything-loaded").join("program");
+    run(compiler(false, "-std=gnu11")
+        .arg("-DDLOPEN")
+        .arg(everything())
+        .args(["-pthread", "-ldl"])
+        .arg("-o")
+        .arg(&built));
+    everything_moves(Command::new(built).arg(&libraries().shared));
+}
+
 #[test]
 fn a_mover_and_the_handlers_of_fork_outlive_dlclose() {
     let source = Path::new(HERE).join("tests/c/unload.c");

@@ -8,6 +8,7 @@ use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use memferry_linux::pagemap::Pagemap;
+use std::cell::UnsafeCell;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -15,13 +16,28 @@ use std::time::{Duration, Instant};
 /// The owner needs microseconds; this is what a busy machine may keep it from a CPU.
 const EMPTYING: Duration = Duration::from_secs(1);
 
-pub(crate) type Guard = MutexGuard<'static, List<(Instant, Range<usize>)>>;
+type Emptied = Mutex<List<(Instant, Range<usize>)>>;
 
-/// A fork holds it, and its child clears it: the threads that were emptying are not there.
-static EMPTIED: Mutex<List<(Instant, Range<usize>)>> = Mutex::new(List::new_in(Pages));
+/// No fork waits for its lock, which moves take while they watch a range: a child gets a new one.
+struct OfProcess(UnsafeCell<Emptied>);
 
-pub(crate) fn lock() -> Guard {
-    EMPTIED.lock().unpoisoned()
+// SAFETY: the mutex is shared; `forget_in_child` alone replaces it, where there is one thread.
+unsafe impl Sync for OfProcess {}
+
+static EMPTIED: OfProcess = OfProcess(UnsafeCell::new(Mutex::new(List::new_in(Pages))));
+
+fn lock() -> MutexGuard<'static, List<(Instant, Range<usize>)>> {
+    // SAFETY: as above.
+    unsafe { &*EMPTIED.0.get() }.lock().unpoisoned()
+}
+
+/// A child has none of the threads that were emptying, nor the one that had the lock, if any did. The parent's list stays unused.
+///
+/// # Safety
+/// This process has one thread, which does not have the lock.
+pub(crate) unsafe fn forget_in_child() {
+    // SAFETY: the caller's promise; nothing is dropped.
+    unsafe { EMPTIED.0.get().write(Mutex::new(List::new_in(Pages))) };
 }
 
 /// Notes a range that its owner is about to empty.
@@ -57,11 +73,52 @@ pub(crate) fn still(pagemap: &Pagemap, places: &mut Ranges) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::forkgate;
     use crate::migrator::Batch;
     use crate::mover::{Mover, MoverOptions};
     use crate::options::MoveOptions;
     use crate::pool::SEGMENT;
     use crate::sys::memory::{self, Mapping};
+    use std::sync::Barrier;
+
+    fn is_free() -> bool {
+        // Another test may have it for a moment.
+        (0..1000).any(|_| {
+            std::thread::yield_now();
+            // SAFETY: as in `lock`.
+            unsafe { &*EMPTIED.0.get() }.try_lock().is_ok()
+        })
+    }
+
+    /// A move watches its range when it asks; a handler of fork that touched the range would wait for it for ever.
+    #[test]
+    fn a_move_may_ask_while_a_fork_is_under_way() {
+        forkgate::tests::as_if_forking(|| {
+            assert!(is_free());
+        });
+    }
+
+    #[test]
+    fn a_child_of_a_fork_beside_a_move_that_asks_may_note() {
+        let (locked, over) = (Barrier::new(2), Barrier::new(2));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let guard = lock();
+                locked.wait();
+                over.wait();
+                drop(guard);
+            });
+            locked.wait();
+            let noted = forkgate::tests::in_child(|| {
+                // SAFETY: ends the child if it waits for a thread that is not there.
+                unsafe { libc::alarm(20) };
+                note(0..SEGMENT);
+                lock().len() == 1
+            });
+            over.wait();
+            assert!(noted);
+        });
+    }
 
     #[test]
     fn no_mover_touches_what_is_being_emptied_until_it_was_empty() {
@@ -74,6 +131,16 @@ mod tests {
             let moved = mover
                 .move_range(start..start + SEGMENT, 0, &options)
                 .unwrap();
+            // What stays is not moved and not absent.
+            let stayed = (moved.busy.bytes, moved.left_bytes());
+            let pages = Pagemap::open().unwrap();
+            let is_there = pages.first(start, start + half).unwrap().is_some();
+            let left = if is_there {
+                SEGMENT as u64 - moved.moved.bytes
+            } else {
+                0
+            };
+            assert_eq!(stayed, (left, left));
             moved.moved.bytes as usize
         };
         memory::populate(start, SEGMENT).unwrap();

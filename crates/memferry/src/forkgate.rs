@@ -2,53 +2,36 @@
 //! fork(2) must not happen while pages are away from their place: the child would see holes there.
 //!
 //! A handler that `fork` runs first waits until no batch is away and keeps new ones from leaving; both sides open the
-//! gate again afterwards. The child closes the descriptors that watch its parent's memory. A raw `clone` system call
-//! without CLONE_VM runs no handlers: see docs/limits.md.
+//! gate again afterwards. No lock is held over a fork: other handlers run meanwhile, and may touch what a move watches. The
+//! child closes the descriptors that watch its parent's memory. A raw `clone` system call without CLONE_VM runs no handlers:
+//! see docs/limits.md.
 
 use crate::emptied;
 use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::process;
-use std::cell::UnsafeCell;
+use rustix::thread::futex;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::os::fd::{AsRawFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, Once, TryLockError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, Once};
 
-struct Gate {
-    /// Batches whose pages are away from their place, over all movers.
-    away: usize,
-    /// Forks that wait or are under way.
-    forking: usize,
-    /// Descriptors that a child must not keep.
-    watching: List<RawFd>,
+/// Batches whose pages are away from their place, over all movers, and threads that open or close a watch.
+static AWAY: AtomicU32 = AtomicU32::new(0);
+/// Forks that wait or are under way. Who adds to one of the two looks at the other one afterwards: one of both sees the other.
+static FORKING: AtomicU32 = AtomicU32::new(0);
+/// Descriptors that a child must not keep. The lock is taken by who is `Away`, so no fork finds it held.
+static WATCHING: Mutex<List<RawFd>> = Mutex::new(List::new_in(Pages));
+
+/// Sleeps while `word` is `value`, or for no reason.
+fn sleep_while(word: &AtomicU32, value: u32) {
+    let _ = futex::wait(word, futex::Flags::PRIVATE, value, None);
 }
 
-static GATE: Mutex<Gate> = Mutex::new(Gate {
-    away: 0,
-    forking: 0,
-    watching: List::new_in(Pages),
-});
-/// A fork is under way: its thread holds the gate's lock until it is over.
-static UNDER_WAY: AtomicBool = AtomicBool::new(false);
-static CHANGED: Condvar = Condvar::new();
-
-fn gate() -> MutexGuard<'static, Gate> {
-    GATE.lock().unpoisoned()
-}
-
-/// The gate's lock, unless a fork holds it: a lane that waited for it could not answer faults of who forks.
-fn gate_unless_forking() -> Option<MutexGuard<'static, Gate>> {
-    loop {
-        match GATE.try_lock() {
-            Ok(gate) => return Some(gate),
-            Err(TryLockError::Poisoned(poison)) => return Some(poison.into_inner()),
-            Err(TryLockError::WouldBlock) if UNDER_WAY.load(Ordering::Acquire) => return None,
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
+fn wake_all(word: &AtomicU32) {
+    let _ = futex::wake(word, futex::Flags::PRIVATE, i32::MAX as u32);
 }
 
 /// Installs the handlers; further calls do nothing.
@@ -71,29 +54,38 @@ pub(crate) struct Away(());
 impl Away {
     /// `None` while somebody forks: try again when the pages that are away are back.
     pub(crate) fn try_begin() -> Option<Away> {
-        let mut gate = gate_unless_forking()?;
-        if gate.forking > 0 {
-            return None;
+        AWAY.fetch_add(1, Ordering::SeqCst);
+        let away = Away(());
+        is_open().then_some(away)
+    }
+
+    /// Waits until nobody forks; for a thread that watches nothing.
+    pub(crate) fn begin() -> Away {
+        loop {
+            if let Some(away) = Away::try_begin() {
+                return away;
+            }
+            let forking = FORKING.load(Ordering::SeqCst);
+            if forking > 0 {
+                sleep_while(&FORKING, forking);
+            }
         }
-        gate.away += 1;
-        Some(Away(()))
     }
 }
 
 impl Drop for Away {
     fn drop(&mut self) {
-        let mut gate = gate();
-        gate.away -= 1;
+        AWAY.fetch_sub(1, Ordering::SeqCst);
         // Waking nobody would still cost a system call.
-        if gate.forking > 0 {
-            CHANGED.notify_all();
+        if !is_open() {
+            wake_all(&AWAY);
         }
     }
 }
 
 /// Whether nobody forks.
 pub(crate) fn is_open() -> bool {
-    gate_unless_forking().is_some_and(|gate| gate.forking == 0)
+    FORKING.load(Ordering::SeqCst) == 0
 }
 
 /// What watches memory of this process. A child that kept the descriptor would keep the watch alive when its parent
@@ -101,11 +93,11 @@ pub(crate) fn is_open() -> bool {
 pub(crate) struct ParentOnly<T: AsRawFd>(ManuallyDrop<T>);
 
 impl<T: AsRawFd> ParentOnly<T> {
-    /// Opens it; children close it.
+    /// Opens it; children close it. Waits while somebody forks.
     pub(crate) fn open(open: impl FnOnce() -> io::Result<T>) -> io::Result<ParentOnly<T>> {
-        let mut gate = gate();
+        let _no_fork = Away::begin();
         let value = open()?;
-        gate.watching.push(value.as_raw_fd());
+        WATCHING.lock().unpoisoned().push(value.as_raw_fd());
         Ok(ParentOnly(ManuallyDrop::new(value)))
     }
 }
@@ -119,65 +111,49 @@ impl<T: AsRawFd> Deref for ParentOnly<T> {
 }
 
 impl<T: AsRawFd> Drop for ParentOnly<T> {
+    /// Waits while somebody forks: it must watch nothing any more.
     fn drop(&mut self) {
-        let mut gate = gate();
+        let _no_fork = Away::begin();
         let fd = self.0.as_raw_fd();
-        gate.watching.retain(|known| *known != fd);
+        WATCHING.lock().unpoisoned().retain(|known| *known != fd);
         // SAFETY: nobody has it after this. No fork comes before it is closed.
         unsafe { ManuallyDrop::drop(&mut self.0) };
     }
 }
 
-/// The locks of the gate and of the emptied ranges while a fork is under way, so that the child inherits them in a known
-/// state.
-struct Held(UnsafeCell<Option<(MutexGuard<'static, Gate>, emptied::Guard)>>);
-
-// SAFETY: the cell is touched only between `before_fork` and `after_fork`, by the thread that holds the gate's lock.
-unsafe impl Sync for Held {}
-
-static HELD: Held = Held(UnsafeCell::new(None));
-
 extern "C" fn before_fork() {
-    let mut guard = gate();
-    guard.forking += 1;
-    while guard.away > 0 {
-        guard = CHANGED.wait(guard).unpoisoned();
+    FORKING.fetch_add(1, Ordering::SeqCst);
+    loop {
+        match AWAY.load(Ordering::SeqCst) {
+            0 => return,
+            away => sleep_while(&AWAY, away),
+        }
     }
-    UNDER_WAY.store(true, Ordering::Release);
-    // SAFETY: this thread holds the lock.
-    unsafe { *HELD.0.get() = Some((guard, emptied::lock())) };
 }
 
 extern "C" fn after_fork_in_parent() {
-    reopen(|gate, _| gate.forking -= 1);
+    FORKING.fetch_sub(1, Ordering::SeqCst);
+    wake_all(&FORKING);
 }
 
 extern "C" fn after_fork_in_child() {
     process::note_fork();
-    reopen(|gate, emptied| {
-        emptied.clear();
-        // Other threads that waited to fork do not exist here.
-        gate.forking = 0;
-        for fd in gate.watching.drain(..) {
-            // SAFETY: the thread that owns the descriptor does not exist in the child.
-            unsafe { libc::close(fd) };
-        }
-    });
-}
-
-fn reopen(change: impl FnOnce(&mut Gate, &mut emptied::Guard)) {
-    // SAFETY: this thread took the lock in `before_fork`; the child's only thread is its copy.
-    if let Some((mut guard, mut emptied)) = unsafe { (*HELD.0.get()).take() } {
-        change(&mut guard, &mut emptied);
-        UNDER_WAY.store(false, Ordering::Release);
+    // SAFETY: the child has this thread alone, which is no mover's.
+    unsafe { emptied::forget_in_child() };
+    for fd in WATCHING.lock().unpoisoned().drain(..) {
+        // SAFETY: the thread that owns the descriptor does not exist in the child.
+        unsafe { libc::close(fd) };
     }
-    CHANGED.notify_all();
+    // Other threads, which may have waited to fork or been about to see that somebody forks, do not exist here.
+    AWAY.store(0, Ordering::SeqCst);
+    FORKING.store(0, Ordering::SeqCst);
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
     use crate::sys::process::generation;
+    use std::sync::atomic::AtomicBool;
 
     /// Runs `body` where a fork would be under way.
     pub(crate) fn as_if_forking(body: impl FnOnce()) {
@@ -225,10 +201,7 @@ pub(crate) mod tests {
             let forker = scope.spawn(|| {
                 let mut seen = (false, false);
                 as_if_forking(|| {
-                    seen = (
-                        back.load(Ordering::Acquire),
-                        gate_unless_forking().is_none(),
-                    );
+                    seen = (back.load(Ordering::Acquire), !is_open());
                 });
                 seen
             });
@@ -253,6 +226,6 @@ pub(crate) mod tests {
         assert!(in_child(|| is_open(kept) && !is_open(closed)));
         assert!(is_open(closed));
         drop(watch);
-        assert!(!gate().watching.contains(&closed));
+        assert!(!WATCHING.lock().unwrap().contains(&closed));
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::emptied;
 use crate::error::MoveError;
+use crate::forkgate::Away;
 use crate::migrator::Migrator;
 use crate::move_pages;
 use crate::options::MoveOptions;
@@ -23,7 +24,7 @@ use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
 use crate::sys::{self, page_size};
 use crate::vma::{self, Vma};
-use crate::watch::{MAPS, Userfault, leave_cut_thps, watch};
+use crate::watch::{MAPS, Userfault, end_watch, leave_cut_thps, watch};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     pub generation: u32,
     /// Held by the move that is under way.
     pub turn: Mutex<()>,
+    /// Held by who has the migrator's lanes: a move takes it before it watches a stretch, and not while it waits for its rate.
+    pub lanes: Mutex<()>,
 }
 
 impl Core {
@@ -133,11 +136,23 @@ impl Job {
         let alone = parts.len() == 1;
         // What this thread stands on, and all that must not lie between ranges that share a watch.
         let mut own = Ranges::default();
-        self.check_own_memory(None, |memory| {
+        let mut add = |memory| {
             if !alone {
                 own.add(memory);
             }
-        })?;
+        };
+        self.check_own_memory(parts, None, &mut add)?;
+        let mut refused = Ok(());
+        // A child of a fork beside it would find the loader's lock held.
+        let no_fork = Away::begin();
+        sys::loaded::own_memory(|memory, what| {
+            if refused.is_ok() {
+                refused = refuse(parts, &memory, what);
+            }
+            add(memory);
+        });
+        drop(no_fork);
+        refused?;
         let pace = Pace::new(self.options.bytes_per_second);
         let most = most_at_a_time(self.options.bytes_per_second);
         // All of them or nothing; what a stretch is made of is looked at again when it is watched.
@@ -158,6 +173,7 @@ impl Job {
             if !pace.wait(&self.cancel) {
                 break;
             }
+            let _lanes = self.core.lanes.lock().unpoisoned();
             let (first, before) = (stretch.range.start == parts[0].start, account.moved_bytes());
             let watched = leave_cut_thps(&userfault.pagemap, stretch.range.clone(), account);
             if watched.is_empty() {
@@ -244,6 +260,8 @@ impl Job {
             let pipeline = match Pipeline::new(plan, slots_for(lanes)) {
                 Ok(pipeline) => pipeline,
                 Err(error) => {
+                    // Nobody would answer faults on it.
+                    end_watch(uffd, &range);
                     account.book(Outcome::NoMemory, range, page_size());
                     let hint = "raise the limit of address space (ulimit -v), or free memory";
                     failure.get_or_insert_with(|| MoveError::system("mmap", hint)(error));
@@ -288,10 +306,11 @@ impl Job {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Refuses ranges that hold what the lanes stand on: a lane that waits for its own page waits for ever. Calls `see` for each
-    /// piece of that memory.
+    /// Refuses `ranges` if they hold what the mover itself has: a lane that waits for its own page waits for ever. Calls `see` for
+    /// each piece of that memory.
     pub(crate) fn check_own_memory(
         &self,
+        ranges: &[Range<usize>],
         mover: Option<Range<usize>>,
         mut see: impl FnMut(Range<usize>),
     ) -> Result<(), MoveError> {
@@ -308,11 +327,6 @@ impl Job {
                 sys::thread::stack().unwrap_or(0..0),
                 "the stack of the calling thread",
             ),
-            // Where errno is, so are the other thread-locals.
-            (
-                extent_of(sys::errno_location()),
-                "thread-local data of the calling thread",
-            ),
             (extent_of(self), "the mover"),
             (extent_of(Arc::as_ptr(&self.booked)), "the mover"),
         ];
@@ -326,10 +340,7 @@ impl Job {
             .chain(nothing.map(|n| (n, "a page of the mover")))
             .chain(sys::list::own_memory().map(|list| (list, "lists of the mover")));
         for (memory, what) in own {
-            let met = &self.ranges[meeting(&self.ranges, |range| range, &memory)];
-            if let Some(range) = met.first().and_then(|range| within(&memory, range)) {
-                return Err(MoveError::OwnMemory { range, what });
-            }
+            refuse(ranges, &memory, what)?;
             see(memory);
         }
         Ok(())
@@ -440,6 +451,19 @@ impl AsFd for MoveHandle {
 /// Addresses of a value.
 fn extent_of<T>(value: *const T) -> Range<usize> {
     value.addr()..value.addr() + size_of::<T>()
+}
+
+/// Refuses ascending ranges of which one has a part of `memory`.
+fn refuse(
+    ranges: &[Range<usize>],
+    memory: &Range<usize>,
+    what: &'static str,
+) -> Result<(), MoveError> {
+    let met = &ranges[meeting(ranges, |range| range, memory)];
+    match met.first().and_then(|range| within(memory, range)) {
+        Some(range) => Err(MoveError::OwnMemory { range, what }),
+        None => Ok(()),
+    }
 }
 
 /// The part of `memory` that lies in `range`.

@@ -46,7 +46,7 @@ pub unsafe trait Migrator: Send + Sync {
         lane(0);
     }
 
-    /// Memory that must stay mapped while it runs: stacks of its threads.
+    /// Memory that must stay in place while it runs: stacks of its threads, and what `copy` uses on the heap.
     fn own_memory(&self) -> Vec<Range<usize>> {
         Vec::new()
     }

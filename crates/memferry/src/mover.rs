@@ -124,6 +124,7 @@ impl Mover {
                 nodes,
                 generation: sys::process::generation(),
                 turn: Mutex::new(()),
+                lanes: Mutex::new(()),
             }),
             notes,
         })
@@ -216,16 +217,21 @@ impl Mover {
         if job.ranges.is_empty() {
             return Ok(ListResult::default());
         }
+        // A stack of the program's own making (a fiber's, a handler's) may lie in the range, and where it ends is not known.
+        let on_its_stack = sys::thread::is_on_its_stack();
         // With a rate it sleeps between its parts, for as long as the rate says.
         let is_short = job.bytes() <= ON_THE_CALLER && options.bytes_per_second.is_none();
-        let done = if !is_short || self.core.is_busy() {
+        let done = if !is_short || !on_its_stack || self.core.is_busy() {
             let job = Arc::new(job);
             match MoveHandle::start(&job, false) {
                 Some(handle) => {
                     drop(job);
                     handle.wait_in(quiet)
                 }
-                None => job.run(),
+                None if on_its_stack => job.run(),
+                None => Err(no_thread(
+                    "raise the limit of threads, or call from the stack that the thread was started on",
+                )),
             }
         } else {
             job.run()
@@ -250,10 +256,7 @@ impl Mover {
         let _quiet = Quiet::begin();
         let job = Arc::new(self.job(std::iter::once(range), to, options)?);
         MoveHandle::start(&job, true).ok_or_else(|| {
-            let hint = "raise the limits of threads and open files, or take move_range";
-            MoveError::system("starting a thread", hint)(std::io::Error::from_raw_os_error(
-                libc::EAGAIN,
-            ))
+            no_thread("raise the limits of threads and open files, or take move_range")
         })
     }
 
@@ -303,13 +306,14 @@ impl Mover {
             booked: Arc::default(),
         };
         let here = std::ptr::from_ref(self).addr();
-        job.check_own_memory(Some(here..here + size_of::<Mover>()), |_| {})?;
+        let mover = Some(here..here + size_of::<Mover>());
+        job.check_own_memory(&job.ranges, mover, |_| {})?;
         Ok(job)
     }
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
     /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: with move_pages(2)
-    /// none, since the kernel finds the pages itself.
+    /// none, since the kernel finds the pages itself. Moves of the mover wait meanwhile, and so do the thread's signals.
     ///
     /// # Errors
     /// An unknown page size or node, or no memory.
@@ -333,6 +337,10 @@ impl Mover {
         };
         let pool = &self.core.pool;
         let failure = std::sync::Mutex::new(None);
+        // Its locks are held with signals blocked: a handler might wait for a page that is away, and its lane for the lock.
+        let _quiet = Quiet::begin();
+        // A move that has begun its watch would wait for the lanes meanwhile, and nobody would answer faults on its range.
+        let _lanes = self.core.lanes.lock().unpoisoned();
         self.migrator.run(&|_| {
             loop {
                 let room = pool.limit().saturating_sub(pool.kept());
@@ -390,6 +398,7 @@ impl Mover {
 
     /// Bytes of free pages that the mover keeps at this moment.
     pub fn pool_bytes(&self) -> usize {
+        let _quiet = Quiet::begin();
         self.core.pool.kept()
     }
 
@@ -397,6 +406,7 @@ impl Mover {
     /// may lie at their addresses.
     pub fn trim_pool(&self, bytes: usize) {
         if self.check_process().is_ok() {
+            let _quiet = Quiet::begin();
             self.core.pool.trim(bytes);
         }
     }
@@ -408,9 +418,13 @@ impl std::fmt::Debug for Mover {
             .field("backend", &self.backend())
             .field("migrator", &self.migrator.name())
             .field("lanes", &self.migrator.lanes())
-            .field("pool_bytes", &self.core.pool.kept())
+            .field("pool_bytes", &self.pool_bytes())
             .finish_non_exhaustive()
     }
+}
+
+fn no_thread(hint: &'static str) -> MoveError {
+    MoveError::system("starting a thread", hint)(std::io::Error::from_raw_os_error(libc::EAGAIN))
 }
 
 fn batch_bytes(options: &MoveOptions, migrator: &dyn Migrator) -> Result<usize, MoveError> {
@@ -554,6 +568,49 @@ mod tests {
                 if by_kernel { [0, bytes] } else { [bytes, 0] }
             );
         }
+    }
+
+    /// Notes whether the lanes were taken when they ran, and whether the thread's signals waited.
+    #[derive(Default)]
+    struct Notes {
+        core: Mutex<Option<Arc<Core>>>,
+        seen: Mutex<Vec<(bool, bool)>>,
+    }
+
+    #[derive(Clone, Default)]
+    struct Busy(Arc<Notes>);
+
+    // SAFETY: it copies nothing in this test.
+    unsafe impl Migrator for Busy {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+        unsafe fn copy(&self, _: *const u8, _: *mut u8, _: usize) {
+            panic!("nothing moves");
+        }
+        fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+            let core = self.0.core.lock().unwrap().clone();
+            let busy = core.is_some_and(|core| core.lanes.try_lock().is_err());
+            // SAFETY: it only reads the thread's mask.
+            let waits = unsafe {
+                let mut set: libc::sigset_t = std::mem::zeroed();
+                libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), &raw mut set);
+                libc::sigismember(&raw const set, libc::SIGUSR1) == 1
+            };
+            self.0.seen.lock().unwrap().push((busy, waits));
+            lane(0);
+        }
+    }
+
+    /// A move that has begun its watch would wait for the lanes, and nobody would answer faults on the range.
+    #[test]
+    fn a_move_does_not_begin_while_the_lanes_fill_the_pool() {
+        let busy = Busy::default();
+        let mover = Mover::new(MoverOptions::new(busy.clone())).unwrap();
+        *busy.0.core.lock().unwrap() = Some(Arc::clone(&mover.core));
+        assert_eq!(mover.prefill(0, page_size(), 1 << 20).unwrap(), 1 << 20);
+        assert_eq!(*busy.0.seen.lock().unwrap(), [(true, true)]);
+        *busy.0.core.lock().unwrap() = None;
     }
 
     #[test]

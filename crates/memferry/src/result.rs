@@ -22,7 +22,8 @@ pub enum Outcome {
     AlreadyThere,
     /// No page: never touched, swapped out, the shared zero page, or unmapped by another thread meanwhile.
     NotPresent,
-    /// Pinned for I/O, shared with another process, or in use by the kernel at that moment.
+    /// Pinned for I/O, shared with another process, in use by the kernel at that moment, or in a part that its owner was about to
+    /// empty, unmap or move elsewhere.
     Busy,
     /// The target node had no free page.
     NoMemory,

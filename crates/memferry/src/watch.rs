@@ -10,6 +10,7 @@ use crate::pool::SEGMENT;
 use crate::result::{Account, Outcome};
 use crate::sys::list::List;
 use crate::sys::memory::Mapping;
+use crate::sys::thread::Attempts;
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Uffd};
 use crate::sys::{self, errno, page_size};
 use crate::vma::{self, Vma};
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How long, and how often at least, a range is tried whose mappings change at the same time. Each attempt is lost to
 /// anybody who changes one during it, so on a busy machine a hundred alone are lost to one busy thread now and then.
 const WATCH_PATIENCE: Duration = Duration::from_secs(1);
-const WATCH_ATTEMPTS: usize = 100;
+const WATCH_ATTEMPTS: u32 = 100;
 
 pub(crate) const MAPS: &str = "/proc/self/maps";
 
@@ -52,9 +53,8 @@ pub(crate) fn watch(
         move |error: std::io::Error| (errno(&error), MoveError::system(call, hint)(error))
     };
     let begun = Instant::now();
-    let mut attempts = 0;
-    while attempts < WATCH_ATTEMPTS || begun.elapsed() < WATCH_PATIENCE {
-        attempts += 1;
+    let mut attempts = Attempts::default();
+    while attempts.failed() < WATCH_ATTEMPTS || begun.elapsed() < WATCH_PATIENCE {
         let place = ParentOnly::open(|| Uffd::open(FEATURE_MOVE | FEATURE_EVENTS))
             .map_err(fail("userfaultfd", "raise the limit of open files"))?;
         let registered = place.register(stretch.start, stretch.len());
@@ -84,7 +84,7 @@ pub(crate) fn watch(
                 }
                 match looked {
                     Err(why) if !changing => return Err(why),
-                    _ => std::thread::yield_now(),
+                    _ => attempts.pause(),
                 }
             }
         }
@@ -120,10 +120,11 @@ fn look(
 }
 
 /// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
-fn end_watch(place: &Uffd, range: &Range<usize>) {
+pub(crate) fn end_watch(place: &Uffd, range: &Range<usize>) {
     let unregister = |range| release_around(range, &|addr, len| place.unregister(addr, len));
     unregister(range.clone());
     let mut messages = [Message::Other; 16];
+    let mut attempts = Attempts::default();
     loop {
         let count = place.read(&mut messages).unwrap_or(0);
         for message in &messages[..count] {
@@ -139,7 +140,7 @@ fn end_watch(place: &Uffd, range: &Range<usize>) {
         if count == 0 && !place.is_changing() {
             return;
         }
-        std::thread::yield_now();
+        attempts.pause();
     }
 }
 

@@ -222,6 +222,7 @@ static void bad_moves(memferry_mover *mover)
 
 	/* Memory that is not ours to move. */
 	CHECK(memferry_backend(mover) == MEMFERRY_USERFAULTFD);
+	CHECK(memferry_notes(mover) != NULL);
 	unsigned char *hole = map(3 * page, MAP_PRIVATE);
 	munmap(hole + page, page);
 	FAILS(MOVE(hole, 3 * page, 0, &how), -EFAULT, "nothing is mapped");
@@ -492,6 +493,7 @@ static void fork_child(memferry_mover *mover)
 		wrong |= (memferry_prefill(mover, 0, page, page, NULL) != -ESRCH) << 2;
 		wrong |= (memferry_trim(mover, 0) != -ESRCH) << 3;
 		wrong |= (memferry_backend(mover) != -ESRCH || memferry_pending_fd(move) != -ESRCH) << 4;
+		wrong |= (memferry_notes(mover) != NULL) << 4;
 		wrong |= (memferry_pending_finish(move, NULL) != -ESRCH) << 4;
 		wrong |= (strstr(memferry_last_error(), "after fork") == NULL) << 5;
 		memferry_free(mover);

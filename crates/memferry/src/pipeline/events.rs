@@ -9,8 +9,9 @@ use super::away::{AwayRun, AwayRuns};
 use crate::pool::SEGMENT;
 use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
+use crate::sys::thread::{self, Attempts};
 use crate::sys::uffd::Message;
-use crate::sys::{errno, page_size, thread};
+use crate::sys::{errno, page_size};
 use crate::watch::release_around;
 use memferry_linux::pagemap::Region;
 use std::io;
@@ -135,6 +136,7 @@ impl Pipeline<'_> {
     /// message nobody would read.
     pub(super) fn end_watch(&self) {
         self.release_watched(self.plan.range.clone());
+        let mut attempts = Attempts::default();
         loop {
             let taken = {
                 let mut places = self.places.write().unpoisoned();
@@ -151,7 +153,7 @@ impl Pipeline<'_> {
                 return;
             }
             self.serve_messages();
-            std::thread::yield_now();
+            attempts.pause();
         }
     }
 

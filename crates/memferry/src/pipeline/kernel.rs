@@ -6,6 +6,7 @@ use crate::sys::{errno, memory, page_size};
 use memferry_linux::numa;
 use memferry_linux::pagemap::{Pagemap, Region};
 use std::io;
+use std::ops::Range;
 
 /// The kernel's part of a move: what userfaultfd and page tables do, but for what an implementation does instead.
 ///
@@ -105,6 +106,28 @@ pub(crate) trait Kernel: Sync {
     /// Node or -errno of each page.
     fn nodes(&self, pages: &[usize], status: &mut [i32]) -> io::Result<()> {
         numa::move_pages(0, pages, None, status, false).map(drop)
+    }
+
+    /// Whether all pages of the pool at `pages`, of `unit` bytes each, lie on `node`: the kernel may have demoted, balanced or swapped
+    /// out some since they came.
+    fn are_on(&self, pages: &Range<usize>, unit: usize, node: u32) -> bool {
+        // On the stack: a lane asks the heap for nothing.
+        const AT_ONCE: usize = 256;
+        let (mut addresses, mut status) = ([0; AT_ONCE], [0; AT_ONCE]);
+        let mut left = pages.clone().step_by(unit).peekable();
+        while left.peek().is_some() {
+            let mut count = 0;
+            for (address, page) in addresses.iter_mut().zip(left.by_ref().take(AT_ONCE)) {
+                *address = page;
+                count += 1;
+            }
+            let (addresses, status) = (&addresses[..count], &mut status[..count]);
+            let asked = numa::move_pages(0, addresses, None, status, false);
+            if asked.is_err() || status.iter().any(|&told| told != node as i32) {
+                return false;
+            }
+        }
+        true
     }
 }
 

@@ -31,6 +31,7 @@ use crate::steps::{Laps, Steps};
 use crate::sync::Unpoisoned;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
+use crate::sys::thread::Attempts;
 use crate::sys::{errno, page_size};
 use crate::vma::Vma;
 use batch::Batch;
@@ -51,6 +52,9 @@ const SPINS: u32 = 500;
 
 /// How often a lane looks whether a fork is over: forks of large processes take milliseconds.
 const FORK_LOOK: Duration = Duration::from_micros(50);
+
+/// Attempts, 10 to 20 ms, after which a place that keeps refusing is treated in another way.
+const PATIENCE: u32 = 200;
 
 /// Bytes that the kernel fills in one call; who waits for them is woken at its end.
 const FILL_BYTES: usize = 512 << 10;
@@ -110,6 +114,8 @@ pub(crate) struct Pipeline<'a> {
     steps: Mutex<List<Steps>>,
     /// Lanes that have not ended.
     inside: AtomicUsize,
+    /// Whether it was told that pages cannot come back.
+    told: AtomicBool,
 }
 
 /// A lane at work. Unless it ends in order its task stays undone: the other lanes would wait for that for ever, and pages
@@ -168,6 +174,7 @@ impl<'a> Pipeline<'a> {
             error: Mutex::new(None),
             steps: Mutex::new(steps),
             inside: AtomicUsize::new(0),
+            told: AtomicBool::new(false),
             plan,
         })
     }
@@ -354,13 +361,17 @@ impl<'a> Pipeline<'a> {
     /// Free pages for at most `bytes`, and whether they were there; `None` when the kernel shall allocate them right at the place.
     fn find_free(&self, class: PageClass, bytes: usize) -> std::io::Result<(Option<Piece>, bool)> {
         let pool = self.plan.pool;
+        let ask_nodes = self.plan.wanted.ask_nodes;
         if let Some(piece) = pool.take_full(class, bytes) {
-            if !class.huge || piece.len() == SEGMENT {
+            let (pages, unit) = (piece.addr()..piece.end(), class.unit());
+            let is_whole = !class.huge || piece.len() == SEGMENT;
+            // What arrives counts as moved to the node: free pages that something has demoted meanwhile must not.
+            if is_whole && (!ask_nodes || self.plan.kernel.are_on(&pages, unit, class.node)) {
                 return Ok((Some(piece), true));
             }
-            pool.discard(piece);
+            pool.reset(piece);
         }
-        if !class.huge && !self.plan.wanted.ask_nodes {
+        if !class.huge && !ask_nodes {
             // One node: that saves zeroing and one remap.
             return Ok((None, false));
         }
@@ -417,7 +428,7 @@ impl<'a> Pipeline<'a> {
     /// Lets the kernel allocate, copy and map the batch in one step. What does not succeed stays
     /// staged and goes back in `remap`.
     fn fill(&self, slot: usize, laps: &Laps) {
-        let mut tries = 0;
+        let mut attempts = Attempts::default();
         loop {
             let places = self.places.read().unpoisoned();
             let batch = self.read(slot);
@@ -439,13 +450,12 @@ impl<'a> Pipeline<'a> {
             match progress.stopped.as_ref().map(errno) {
                 None => {}
                 Some(_) if progress.done > 0 => {}
-                Some(errno @ (libc::EAGAIN | libc::EINTR)) if tries < 1000 => {
-                    tries += 1;
+                Some(errno @ (libc::EAGAIN | libc::EINTR)) if attempts.failed() < PATIENCE => {
                     laps.refused(errno);
                     drop(batch);
                     drop(places);
                     self.serve_messages();
-                    std::thread::yield_now();
+                    attempts.pause();
                 }
                 Some(_) => {
                     batch.failed.store(true, Ordering::Relaxed);

@@ -4,22 +4,23 @@
 //! The kernel moves them if it can; a place whose mapping changed meanwhile (mprotect, mlock) gets its contents through
 //! `Kernel::fill`, which asks less of the mapping. Only a place that is no longer there keeps nothing.
 
-use super::Pipeline;
 use super::away::AwayRun;
 use super::batch::Batch;
 use super::span::Settled;
+use super::{PATIENCE, Pipeline};
 use crate::auto::Kind;
 use crate::pool::{Piece, SEGMENT};
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
+use crate::sys::thread::Attempts;
 use crate::sys::{errno, page_size};
 use memferry_linux::pagemap::Region;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Attempts after which a place that keeps refusing gets its contents by `fill`.
-const PATIENCE: u32 = 1000;
+/// How long pages are tried to be brought back before the program's user is told.
+const SILENT: Duration = Duration::from_secs(1);
 
 /// Times in a row that a place must be found unmapped before it counts as that.
 const CERTAINTY: u32 = 8;
@@ -29,6 +30,7 @@ const CERTAINTY: u32 = 8;
 struct Refusals {
     /// Calls that moved nothing.
     total: u32,
+    attempts: Attempts,
     /// The place that was found unmapped last, and how often in a row.
     unmapped: (usize, u32),
 }
@@ -86,13 +88,38 @@ impl Pipeline<'_> {
                     drop(batch);
                     drop(places);
                     self.serve_messages();
-                    std::thread::yield_now();
+                    refused.attempts.pause();
+                    if refused.attempts.slept >= SILENT {
+                        self.tell(place, errno);
+                    }
                 }
             }
         }
         laps.lap(|s| &mut s.remap);
         self.settle(slot, failed, left_behind || refused.total > 0);
         laps.lap(|s| &mut s.give_back);
+    }
+
+    /// Says on stderr, once in a pipeline, that a page cannot come back. Its contents are kept, so the lane goes on trying for as long
+    /// as that takes.
+    fn tell(&self, place: usize, errno: i32) {
+        use std::io::Write;
+        if self.told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        // The heap may hold pages that are away.
+        let mut line = [0u8; 320];
+        let room = line.len();
+        let mut left = &mut line[..];
+        let _ = writeln!(
+            left,
+            "memferry: a page on its way cannot come back to {place:#x} (error {errno}), and threads that use it wait; the \
+             move keeps trying: free memory if that is {}, else let the threads go on that change mappings there",
+            libc::ENOMEM
+        );
+        let len = room - left.len();
+        // SAFETY: the bytes are there; what cannot be said is not said.
+        unsafe { libc::write(libc::STDERR_FILENO, line.as_ptr().cast(), len) };
     }
 
     /// Why the batch goes back as it was, if it does.

@@ -8,19 +8,18 @@
 use super::batch::Batch;
 use super::events::Places;
 use super::span::{Settled, Spans};
-use super::{Pipeline, release_pieces};
+use super::{PATIENCE, Pipeline, release_pieces};
 use crate::auto::Kind;
 use crate::forkgate::Away;
 use crate::result::Outcome;
 use crate::steps::Laps;
 use crate::sync::Unpoisoned;
-use crate::sys::errno;
+use crate::sys::thread::Attempts;
+use crate::sys::{errno, page_size};
 use memferry_core::GRANULE;
+use memferry_linux::pagemap::{PRESENT, Region, ZERO};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
-
-/// Refusals after which pages that the kernel keeps refusing stay where they are.
-const PATIENCE: u32 = 10_000;
 
 impl Pipeline<'_> {
     pub(super) fn unmap(&self, slot: usize, laps: &Laps) {
@@ -33,18 +32,19 @@ impl Pipeline<'_> {
             self.schedule.unmap_refused(slot);
             return;
         };
-        let mut refusals = 0;
+        let mut attempts = Attempts::default();
         loop {
             let places = self.places.read().unpoisoned();
             let mut batch = self.write(slot);
-            if self.unmap_runs(&places, &mut batch, refusals < PATIENCE, laps) {
+            // Then pages that the kernel keeps refusing stay where they are.
+            let patient = attempts.failed() < PATIENCE;
+            if self.unmap_runs(&places, &mut batch, patient, laps) {
                 break;
             }
             drop(batch);
             drop(places);
-            refusals += 1;
             self.serve_messages();
-            std::thread::yield_now();
+            attempts.pause();
         }
         laps.lap(|s| &mut s.unmap);
         let mut guard = self.write(slot);
@@ -102,7 +102,7 @@ impl Pipeline<'_> {
                 stop = (excluded.start / unit * unit).max(at);
                 if stop == at {
                     stop = excluded.end.next_multiple_of(unit).min(end);
-                    account.book(Outcome::NotPresent, at..stop, unit);
+                    self.book_excluded(at..stop, unit);
                     batch.skip(stop - at);
                     continue;
                 }
@@ -134,5 +134,36 @@ impl Pipeline<'_> {
             batch.skip(rest);
         }
         true
+    }
+
+    /// Books places that must be left alone, folios of `unit` bytes: whatever is there stays.
+    fn book_excluded(&self, part: Range<usize>, unit: usize) {
+        let account = self.plan.account;
+        let mut at = part.start;
+        while at < part.end {
+            let mut region = [Region::default()];
+            let (present, outcome) = match self.plan.kernel.scan(at, part.end, &mut region) {
+                Ok((0, _)) => (part.end..part.end, Outcome::NotPresent),
+                Ok(_) => {
+                    let [
+                        Region {
+                            start,
+                            end,
+                            categories,
+                        },
+                    ] = region;
+                    let outcome = match categories & (PRESENT | ZERO) {
+                        PRESENT => Outcome::Busy,
+                        _ => Outcome::NotPresent,
+                    };
+                    (start as usize..end as usize, outcome)
+                }
+                // Nothing is known but that they stay.
+                Err(_) => (at..part.end, Outcome::Busy),
+            };
+            account.book(Outcome::NotPresent, at..present.start, page_size());
+            at = present.end;
+            account.book(outcome, present, unit);
+        }
     }
 }

@@ -5,6 +5,11 @@
 //! away.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether anybody has asked. Until then the marks are not made: in a library that was loaded late a thread-local lies on the
+/// heap, and asking for its address may ask the heap for memory.
+static ASKED: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     static FORBIDDEN: Cell<bool> = const { Cell::new(false) };
@@ -12,12 +17,13 @@ thread_local! {
 
 /// Whether this thread must not allocate or free at this moment.
 pub fn heap_is_forbidden() -> bool {
+    ASKED.store(true, Ordering::Relaxed);
     FORBIDDEN.try_with(Cell::get).unwrap_or(false)
 }
 
 /// Until it is dropped, this thread must not, or may again (a migrator's own code); then it is as before.
 pub(crate) struct Heap {
-    before: bool,
+    before: Option<bool>,
     /// It belongs to one thread.
     _here: std::marker::PhantomData<*const ()>,
 }
@@ -32,8 +38,9 @@ impl Heap {
     }
 
     fn set(forbidden: bool) -> Heap {
+        let is_marked = ASKED.load(Ordering::Relaxed);
         Heap {
-            before: FORBIDDEN.replace(forbidden),
+            before: is_marked.then(|| FORBIDDEN.replace(forbidden)),
             _here: std::marker::PhantomData,
         }
     }
@@ -41,6 +48,8 @@ impl Heap {
 
 impl Drop for Heap {
     fn drop(&mut self) {
-        FORBIDDEN.set(self.before);
+        if let Some(before) = self.before {
+            FORBIDDEN.set(before);
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 pub(crate) mod heap;
 pub(crate) mod list;
+pub(crate) mod loaded;
 pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod thread;
@@ -37,10 +38,4 @@ pub(crate) fn check(ret: libc::c_int) -> io::Result<libc::c_int> {
 /// The errno of an error that came from a system call; EIO for one that did not.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
-}
-
-/// Where errno of the calling thread lies.
-pub(crate) fn errno_location() -> *const i32 {
-    // SAFETY: it returns an address and touches nothing.
-    unsafe { libc::__errno_location() }
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// The calling thread takes no more signals but those that it raises itself by a fault; gives those that it blocked before.
 pub(crate) fn block_signals() -> io::Result<libc::sigset_t> {
@@ -150,6 +151,33 @@ impl Event {
     }
 }
 
+/// Attempts at something that another thread keeps from succeeding, and how long was waited between them.
+#[derive(Debug, Default)]
+pub(crate) struct Attempts {
+    failed: u32,
+    pub(crate) slept: Duration,
+}
+
+impl Attempts {
+    /// Waits before the next attempt. It only gives way at first, which costs least; but under a real-time policy that lets nobody of
+    /// a lower priority run, and the other thread may be one.
+    pub(crate) fn pause(&mut self) {
+        self.failed += 1;
+        let pause = match self.failed {
+            ..64 => return std::thread::yield_now(),
+            64..500 => Duration::from_micros(50),
+            _ => Duration::from_millis(10),
+        };
+        std::thread::sleep(pause);
+        self.slept += pause;
+    }
+
+    /// How many have failed.
+    pub(crate) fn failed(&self) -> u32 {
+        self.failed
+    }
+}
+
 /// How far below its frame a move may use the stack: more than any migrator should need.
 const REACH: usize = 4 << 20;
 
@@ -173,6 +201,12 @@ pub(crate) fn stack() -> io::Result<Range<usize>> {
         KNOWN[1].store(stack.end, Ordering::Relaxed);
     }
     Ok(known(0).max(here - REACH)..known(1))
+}
+
+/// Whether the calling thread runs on the stack that it was started on.
+pub(crate) fn is_on_its_stack() -> bool {
+    let local = 0u8;
+    stack().is_ok_and(|stack| stack.contains(&(&raw const local).addr()))
 }
 
 fn ask_for_stack() -> io::Result<Range<usize>> {
@@ -221,6 +255,13 @@ fn parse_system_call(text: &str) -> Option<(libc::c_long, [usize; 6])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_that_keeps_trying_sleeps_between_attempts() {
+        let mut attempts = Attempts::default();
+        (0..100).for_each(|_| attempts.pause());
+        assert!(attempts.failed() == 100 && attempts.slept > 30 * Duration::from_micros(50));
+    }
 
     #[test]
     fn system_calls_of_the_kernel_are_read() {

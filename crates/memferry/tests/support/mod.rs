@@ -537,13 +537,15 @@ pub fn no_error(_: &MoveError) -> bool {
 }
 
 /// Runs `body` in a process of its own: the test binary again, with this one test. For limits and states that belong to
-/// a whole process.
+/// a whole process. One that hangs with its signals blocked is ended after a time that no host is too slow for.
 pub fn in_own_process(test: &str, body: impl FnOnce()) {
     const CHILD: &str = "MEMFERRY_TEST_CHILD";
     if std::env::var_os(CHILD).is_some_and(|name| name == test) {
         return body();
     }
-    let output = std::process::Command::new(std::env::current_exe().expect("the test binary"))
+    let output = std::process::Command::new("timeout")
+        .args(["--signal=KILL", "600"])
+        .arg(std::env::current_exe().expect("the test binary"))
         .args([test, "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, test)
         .output()

@@ -421,3 +421,24 @@ proptest! {
         setup.run_pipeline();
     }
 }
+
+/// Nobody tells the pool when the kernel demotes its free pages.
+#[test]
+fn free_pages_that_lie_on_another_node_by_now_are_not_used() {
+    for (elsewhere, any_warm) in [(0, true), (usize::MAX, false)] {
+        for filled in [Filled::Pages, Filled::Huge] {
+            let setup = Setup {
+                segments: vec![filled; 4],
+                span: Some(SEGMENT),
+                prefill: 2 * SEGMENT,
+                script: vec![inject(Site::AreOn, 0, elsewhere, Fault::Errno(libc::EIO))],
+                ..Setup::default()
+            };
+            let ended = setup.run_pipeline();
+            ended.assert_all_moved(&setup);
+            let warm = ended.learnt.iter().any(|(_, kind, _)| kind.warm);
+            // The pool holds base pages at first, and with `recycle` gets those that have moved out.
+            assert_eq!(warm, any_warm, "{filled:?}");
+        }
+    }
+}

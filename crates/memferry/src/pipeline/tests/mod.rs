@@ -41,6 +41,7 @@ enum Site {
     Messages,
     Scan,
     Nodes,
+    AreOn,
 }
 
 /// What a call does instead of its work.
@@ -198,6 +199,9 @@ impl Kernel for Faulty<'_> {
             *status = (page >> 16 & 1) as i32;
         }
         Ok(())
+    }
+    fn are_on(&self, pages: &Range<usize>, _: usize, _: u32) -> bool {
+        self.result(Site::AreOn, pages.clone()).is_ok()
     }
 }
 

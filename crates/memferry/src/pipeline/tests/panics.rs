@@ -85,6 +85,46 @@ fn a_panic_in_any_step_ends_the_process_and_says_so() {
     }
 }
 
+/// Pages whose places refuse them come back once they no longer do, however long that takes; meanwhile the move says what it waits for.
+#[test]
+fn pages_that_cannot_come_back_for_long_are_told_of_once_and_come_back() {
+    const CHILD: &str = "MEMFERRY_TEST_REFUSED";
+    if std::env::var_os(CHILD).is_some() {
+        let setup = Setup {
+            segments: vec![Filled::Pages; 2],
+            lanes: 2,
+            script: [Site::Remap, Site::Fill]
+                .map(|site| inject(site, 0, 3000, Fault::Errno(libc::EAGAIN)))
+                .to_vec(),
+            ..Setup::default()
+        };
+        let ended = setup.run_pipeline();
+        return ended.assert_all_moved(&setup);
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args([
+            "pipeline::tests::panics::pages_that_cannot_come_back_for_long_are_told_of_once_and_come_back",
+            "--exact",
+            "--nocapture",
+        ])
+        .env(CHILD, "")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let lines: Vec<_> = said
+        .lines()
+        .filter(|line| line.starts_with("memferry: "))
+        .collect();
+    let [line] = lines[..] else {
+        panic!("{said}");
+    };
+    assert!(
+        line.contains("error 11") && line.contains("free memory"),
+        "{line}"
+    );
+}
+
 /// The step in which the kernel copies is undone like any other copy.
 #[test]
 fn a_panic_where_the_kernel_copies_sends_the_batch_back() {
