@@ -26,6 +26,7 @@ use crate::knobs::Knobs;
 use crate::machine::{Machine, bytes_of};
 use crate::members::{self, Least, Member};
 use crate::metrics::{self, Shared};
+use crate::owner::Unmovable;
 use crate::rights;
 use crate::shared::{self, SharedMemory};
 use crate::source::{self, Report, Source};
@@ -174,6 +175,8 @@ struct Daemon {
     unshared: Option<String>,
     /// When a memory's pages were looked at, and when they are to be again.
     looks: BTreeMap<Memory, (Duration, Duration)>,
+    /// What the last look at a memory found that cannot be moved.
+    unmovable: BTreeMap<Memory, BTreeMap<Unmovable, u64>>,
     /// When memory of a cgroup was reclaimed.
     reclaimed: BTreeMap<String, Duration>,
     pace: Pace,
@@ -249,6 +252,7 @@ impl Daemon {
             unshared: None,
             unmatched: BTreeSet::new(),
             looks: BTreeMap::new(),
+            unmovable: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
             brake: Brake::default(),
@@ -426,6 +430,7 @@ impl Daemon {
         let there: BTreeSet<Memory> = self.memories().map(|(memory, _)| memory).collect();
         self.tiering.keep(|memory| there.contains(&memory));
         self.looks.retain(|memory, _| there.contains(memory));
+        self.unmovable.retain(|memory, _| there.contains(memory));
         self.sweeps
             .retain(|object, _| there.contains(&Memory::Shared(*object)));
         let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
@@ -454,10 +459,7 @@ impl Daemon {
         let began = self.clock.now();
         // Pages that others map, too, move with that right alone; without it they are nobody's.
         let missing = rights::missing(root, &[rights::SHARED]);
-        let group_of = |pid| {
-            let (group, ..) = members::group_of(root, groups, names, pid)?;
-            missing.is_none().then_some(group)
-        };
+        let group_of = |pid| Some(members::group_of(root, groups, names, pid)?.0);
         let found = shared::find(root, group_of);
         let took = self.clock.now() - began;
         self.shared_due = began + SHARED_AGAIN.max(took.saturating_mul(LOOK_COST));
@@ -471,7 +473,8 @@ impl Daemon {
         // What only processes map that are left alone is looked at by no source.
         let is_member = |of: &shared::Mapper| self.members.iter().any(|m| m.process == of.process);
         for of in &mut found {
-            of.group = of.group.filter(|_| of.mappers.iter().any(is_member));
+            let may_move = self.unshared.is_none() && of.mappers.iter().any(is_member);
+            of.group = of.group.filter(|_| may_move);
         }
         self.shared_memory = found.into();
         self.hands.share(&self.shared_memory);
@@ -535,6 +538,8 @@ impl Daemon {
                     }
                     Vec::new()
                 });
+            let left = self.hands.unmovable(memory);
+            self.unmovable.insert(memory, left);
             let near = self.hands.near(&self.machine, memory);
             self.tiering.place(memory, group, &near, &places);
             let took = self.clock.now() - began;
@@ -794,6 +799,12 @@ impl Daemon {
         let tier = |nodes: &[u32]| TierStatus {
             nodes: nodes.iter().map(node).collect(),
         };
+        let mut unmovable = vec![BTreeMap::new(); self.config.groups.len()];
+        for (memory, group) in self.memories() {
+            for (why, bytes) in self.unmovable.get(&memory).into_iter().flatten() {
+                *unmovable[group].entry(why.name().to_owned()).or_default() += bytes;
+            }
+        }
         let groups = self
             .config
             .groups
@@ -818,6 +829,7 @@ impl Daemon {
                         .filter(|member| member.group == index)
                         .count() as u64,
                     resident: of.tenant.resident,
+                    unmovable: unmovable[index].clone(),
                     top: of.tenant.used,
                     hot: of.hot,
                     used_within: (!self.source.kernel_moves()).then_some(used_within),
