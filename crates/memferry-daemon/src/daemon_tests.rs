@@ -233,6 +233,24 @@ fn what_stayed_is_told_by_group_and_reason() {
     assert!(metrics::text(&status).unwrap().contains(told));
 }
 
+/// Of 1 GiB and 512 MiB two thirds are the top tier's.
+#[test]
+fn what_the_kernel_protects_by_tier_is_a_protection_unless_another_is_given() {
+    let protected = |cmdline: &str, more: &str| {
+        let (root, _, _, mut daemon) = machine(&CONFIG.replace("limit", &format!("{more}\nlimit")));
+        put(root.path(), "proc/cmdline", cmdline);
+        put(root.path(), "sys/fs/cgroup/a/memory.low", "25165824\n");
+        daemon.has_tiered_limits = tiered_limits::asked_for(root.path());
+        daemon.round();
+        Status::read(root.path()).unwrap().groups[0].protect
+    };
+    let asked = "quiet cgroup.memory=tiered_limits\n";
+    assert_eq!(protected(asked, ""), 16 << 20);
+    assert_eq!(protected(asked, "protect = \"8M\""), 8 << 20);
+    assert_eq!(protected(asked, "protect = 0"), 0);
+    assert_eq!(protected("quiet\n", ""), 0);
+}
+
 #[test]
 fn what_cannot_be_moved_is_told_by_group_and_reason() {
     let (root, _, _, mut daemon) = machine(CONFIG);
