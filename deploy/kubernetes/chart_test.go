@@ -34,6 +34,7 @@ priorityClassName: system-node-critical
 maxUnavailable: 10%
 config:
   act: true
+  source_cpu: "5%"
   brakes: {bytes_per_second: 268435456, waste: 40}
   groups:
     - {name: db, pods: "tier in (db, cache),!test", namespaces: [prod], protect: "40%", weight: 300}
@@ -107,11 +108,12 @@ func TestObjectsAreOfTheAPIAndTheDaemonTakesItsConfiguration(t *testing.T) {
 	}
 	for _, test := range []struct {
 		values, says string
+		cpu          string
 		groups       []string
 		objects      int
 	}{
-		{least, ": 0 groups, only watches\n", nil, 7},
-		{full, ": 3 groups, acts\n", []string{"db", "batch", "node"}, 8},
+		{least, ": 0 groups, only watches\n", "3%", nil, 7},
+		{full, ": 3 groups, acts\n", "5%", []string{"db", "batch", "node"}, 8},
 	} {
 		objects, err := render(t, test.values)
 		if err != nil {
@@ -128,6 +130,9 @@ func TestObjectsAreOfTheAPIAndTheDaemonTakesItsConfiguration(t *testing.T) {
 		out, err := exec.Command(memferryd, "check", "--config", file).CombinedOutput()
 		if err != nil || !strings.Contains(string(out), test.says) {
 			t.Errorf("%v: %s\n%s", err, out, data["memferry.toml"])
+		}
+		if !strings.Contains(data["memferry.toml"], "\nsource_cpu = \""+test.cpu+"\"\n") {
+			t.Errorf("not %s of one CPU:\n%s", test.cpu, data["memferry.toml"])
 		}
 		groups, err := groupsOf(t, data["pods.json"])
 		if err != nil || len(groups) != len(test.groups) {
@@ -192,6 +197,16 @@ func TestObjectsFitEachOther(t *testing.T) {
 			}
 		}
 	}
+	// As docs/daemon.md has them: without BPF the daemon walks numa_maps, and each process waits for that.
+	for i, want := range []string{"SYS_PTRACE SYS_NICE DAC_READ_SEARCH BPF PERFMON", ""} {
+		var names []string
+		for _, of := range spec.Containers[i].SecurityContext.Capabilities.Add {
+			names = append(names, string(of))
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("capabilities of %s: %s", spec.Containers[i].Name, got)
+		}
+	}
 	// The configuration is in the pod's annotation, so that a change is rolled out.
 	changed, err := render(t, strings.Replace(full, "waste: 40", "waste: 41", 1))
 	if err != nil {
@@ -226,6 +241,8 @@ func TestBadValuesAreRefused(t *testing.T) {
 		least + `config: {brakes: {waste: 0.5}}`: "waste",
 		least + `config: {brakes: {bytes_per_second: fast}}`:              "bytes_per_second",
 		least + `config: {source: pghot}`:                                 "source",
+		least + `config: {source_cpu: 3}`:                                 "source_cpu",
+		least + `config: {source_cpu: "0%"}`:                              "source_cpu",
 		least + `config: {groups: [{pods: a=b}]}`:                         "name",
 		least + `config: {groups: [{name: ../x}]}`:                        "name",
 		least + `config: {groups: [{name: a, protect: "140%"}]}`:          "protect",

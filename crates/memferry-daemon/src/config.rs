@@ -113,8 +113,8 @@ pub struct Group {
     pub min_size: u64,
     /// A file of names of cgroups, which somebody else keeps up to date.
     pub cgroup_names_file: Option<PathBuf>,
-    /// Of the top tier, kept for it.
-    pub protect: Amount,
+    /// Of the top tier, kept for it; without it what the kernel keeps for its cgroups, if that is by tier.
+    pub protect: Option<Amount>,
     /// Of the top tier, at most.
     pub limit: Option<Amount>,
     /// Share of what nobody protects, beside the other groups' weights.
@@ -163,7 +163,7 @@ pub struct HistoryPlace {
     pub bytes: u64,
 }
 
-/// A day of 12 groups at a record a minute is half of it.
+/// A day of 7 groups at a record a minute is half of it.
 fn history_bytes() -> u64 {
     16 << 20
 }
@@ -506,7 +506,8 @@ fn remove(table: &mut DeTable<'_>, at: &Range<usize>) -> bool {
 impl Config {
     /// Whether groups get parts of the top tier that the kernel would not give them, which moves by heat alone.
     pub fn divides(&self) -> bool {
-        let protects = |of: &Group| !matches!(of.protect, Amount::Bytes(0) | Amount::Percent(0));
+        let is_none = |of: &Amount| matches!(of, Amount::Bytes(0) | Amount::Percent(0));
+        let protects = |of: &Group| of.protect.is_some_and(|of| !is_none(&of));
         let mut weights = self.groups.iter().map(|of| of.weight);
         let first = weights.next();
         self.groups.iter().any(protects) || weights.any(|weight| Some(weight) != first)
@@ -564,7 +565,7 @@ impl Config {
         for raw in raw.groups {
             let span = raw.span();
             let group = Group::check(raw.into_inner(), span.clone(), &mut names)?;
-            if let Amount::Percent(of) = group.protect {
+            if let Some(Amount::Percent(of)) = group.protect {
                 percent += of;
             }
             if percent > 100 {
@@ -633,8 +634,8 @@ impl Group {
                 format!("{weight} is not from 1 to {MOST_WEIGHT}"),
             ));
         }
-        let protect = raw.protect.unwrap_or(Amount::Bytes(0));
         if let Some(limit) = &raw.limit {
+            let protect = raw.protect.unwrap_or(Amount::Bytes(0));
             let is_less = match (protect, *limit.get_ref()) {
                 (Amount::Bytes(protect), Amount::Bytes(limit))
                 | (Amount::Percent(protect), Amount::Percent(limit)) => limit < protect,
@@ -657,7 +658,7 @@ impl Group {
             exclude: read_each(raw.exclude, patterns::of_processes)?,
             min_size: raw.min_size,
             cgroup_names_file: names_file.map(Spanned::into_inner),
-            protect,
+            protect: raw.protect,
             limit: raw.limit.map(Spanned::into_inner),
             weight,
         })

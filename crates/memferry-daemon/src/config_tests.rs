@@ -60,7 +60,7 @@ fn every_key_is_read() {
     };
     assert_eq!(
         (db.protect, db.weight, db.limit),
-        (Amount::Percent(40), 300, None)
+        (Some(Amount::Percent(40)), 300, None)
     );
     assert_eq!(
         (batch.limit, batch.weight),

@@ -26,11 +26,13 @@ use crate::knobs::Knobs;
 use crate::machine::{Machine, bytes_of};
 use crate::members::{self, Least, Member};
 use crate::metrics::{self, Shared};
+use crate::owner::Unmovable;
 use crate::rights;
 use crate::shared::{self, SharedMemory};
 use crate::source::{self, Report, Source};
 use crate::status::{GroupStatus, NodeStatus, SourceStatus, Status, TierStatus, UsedWithin};
 use crate::tenants::{QUIET_ROUNDS, Rate, Tenant};
+use crate::tiered_limits;
 use crate::tiering::{Memory, Move, Object, ProcessId, Room, Seen, Tiering, Way};
 
 /// From round to round: as long as what a report of DAMON covers, for which a round waits.
@@ -39,8 +41,8 @@ pub const ROUND: Duration = Duration::from_millis(200);
 const SAVED_MS: u32 = 1000;
 /// Processes are looked for each so many rounds.
 const FIND_ROUNDS: u64 = 25;
-/// Pressure of cgroups is read each so many rounds, 1 s: the kernel averages it each two seconds.
-const PRESSURE_ROUNDS: u64 = 5;
+/// Files of cgroups are read each so many rounds, 1 s: the kernel averages pressure each two seconds.
+const CGROUP_ROUNDS: u64 = 5;
 /// Moves end after that, so that the next report is not missed; sysfs answers 80 ms later, and a round is late by 60 ms at most.
 const MOVE_TIME: Duration = Duration::from_millis(160);
 /// A process's pages are looked at again after that, or after so many times what the last look took, by the number of processes:
@@ -122,12 +124,14 @@ impl Brake {
     }
 }
 
-/// Pressure in the cgroups of a group's members: the largest of each resource, in percent, and the rate that it halves.
+/// What the cgroups of a group's members say: the largest pressure of each resource, in percent, the rate that it halves, and the bytes of
+/// the top tier that the kernel protects.
 #[derive(Clone, Debug, Default)]
-struct OwnPressure {
+struct OfCgroups {
     memory: Option<f64>,
     cpu: Option<f64>,
     brake: Brake,
+    protected: u64,
 }
 
 /// Whether one of the pressures of memory and CPUs is above what the configuration allows.
@@ -174,12 +178,16 @@ struct Daemon {
     unshared: Option<String>,
     /// When a memory's pages were looked at, and when they are to be again.
     looks: BTreeMap<Memory, (Duration, Duration)>,
+    /// What the last look at a memory found that cannot be moved.
+    unmovable: BTreeMap<Memory, BTreeMap<Unmovable, u64>>,
     /// When memory of a cgroup was reclaimed.
     reclaimed: BTreeMap<String, Duration>,
     pace: Pace,
     brake: Brake,
     /// By group.
-    pressures: Vec<OwnPressure>,
+    of_cgroups: Vec<OfCgroups>,
+    /// Whether the kernel was asked to protect cgroups by tier.
+    has_tiered_limits: bool,
     watched: usize,
     /// When this process started; its number is one of this machine's, whatever the root.
     start: Option<u64>,
@@ -235,6 +243,12 @@ impl Daemon {
                 );
             }
         }
+        let has_tiered_limits = tiered_limits::asked_for(&options.root);
+        if has_tiered_limits {
+            tracing::info!(
+                "cgroup.memory=tiered_limits: a group without `protect` has what memory.min and memory.low of its cgroups protect"
+            );
+        }
         tracing::info!(source = source.name(), why, act = acts, top = ?machine.top, lower = ?machine.lower, "started");
         Ok(Self {
             options: options.clone(),
@@ -249,10 +263,12 @@ impl Daemon {
             unshared: None,
             unmatched: BTreeSet::new(),
             looks: BTreeMap::new(),
+            unmovable: BTreeMap::new(),
             reclaimed: BTreeMap::new(),
             pace: pace(&config),
             brake: Brake::default(),
-            pressures: vec![OwnPressure::default(); config.groups.len()],
+            of_cgroups: vec![OfCgroups::default(); config.groups.len()],
+            has_tiered_limits,
             watched: 0,
             start: members::start(Path::new("/"), std::process::id()),
             clock: Clock::default(),
@@ -338,7 +354,7 @@ impl Daemon {
         if config.groups != self.config.groups {
             self.tiering = Tiering::new(config.groups.len());
             self.stayed = vec![BTreeMap::new(); config.groups.len()];
-            self.pressures = vec![OwnPressure::default(); config.groups.len()];
+            self.of_cgroups = vec![OfCgroups::default(); config.groups.len()];
             self.members.clear();
             self.unmatched.clear();
             self.looks.clear();
@@ -426,6 +442,7 @@ impl Daemon {
         let there: BTreeSet<Memory> = self.memories().map(|(memory, _)| memory).collect();
         self.tiering.keep(|memory| there.contains(&memory));
         self.looks.retain(|memory, _| there.contains(memory));
+        self.unmovable.retain(|memory, _| there.contains(memory));
         self.sweeps
             .retain(|object, _| there.contains(&Memory::Shared(*object)));
         let is_there = |cgroup: &String| self.members.iter().any(|of| of.cgroup == *cgroup);
@@ -454,10 +471,7 @@ impl Daemon {
         let began = self.clock.now();
         // Pages that others map, too, move with that right alone; without it they are nobody's.
         let missing = rights::missing(root, &[rights::SHARED]);
-        let group_of = |pid| {
-            let (group, ..) = members::group_of(root, groups, names, pid)?;
-            missing.is_none().then_some(group)
-        };
+        let group_of = |pid| Some(members::group_of(root, groups, names, pid)?.0);
         let found = shared::find(root, group_of);
         let took = self.clock.now() - began;
         self.shared_due = began + SHARED_AGAIN.max(took.saturating_mul(LOOK_COST));
@@ -471,7 +485,8 @@ impl Daemon {
         // What only processes map that are left alone is looked at by no source.
         let is_member = |of: &shared::Mapper| self.members.iter().any(|m| m.process == of.process);
         for of in &mut found {
-            of.group = of.group.filter(|_| of.mappers.iter().any(is_member));
+            let may_move = self.unshared.is_none() && of.mappers.iter().any(is_member);
+            of.group = of.group.filter(|_| may_move);
         }
         self.shared_memory = found.into();
         self.hands.share(&self.shared_memory);
@@ -535,6 +550,8 @@ impl Daemon {
                     }
                     Vec::new()
                 });
+            let left = self.hands.unmovable(memory);
+            self.unmovable.insert(memory, left);
             let near = self.hands.near(&self.machine, memory);
             self.tiering.place(memory, group, &near, &places);
             let took = self.clock.now() - began;
@@ -553,8 +570,8 @@ impl Daemon {
         if self.rounds % FIND_ROUNDS == 0 {
             self.find();
         }
-        if self.rounds % PRESSURE_ROUNDS == 0 {
-            self.read_pressures();
+        if self.rounds % CGROUP_ROUNDS == 0 {
+            self.read_cgroups();
         }
         self.rounds += 1;
         self.look();
@@ -569,7 +586,7 @@ impl Daemon {
         let pressures = ["memory", "cpu"].map(|resource| self.machine.pressure(resource));
         let [memory, cpu] = pressures;
         self.brake.feel(is_above(&self.config.brakes, memory, cpu));
-        for of in &mut self.pressures {
+        for of in &mut self.of_cgroups {
             let is_above = is_above(&self.config.brakes, of.memory, of.cpu);
             of.brake.feel(is_above);
         }
@@ -675,8 +692,8 @@ impl Daemon {
         }
     }
 
-    fn read_pressures(&mut self) {
-        for (index, of) in self.pressures.iter_mut().enumerate() {
+    fn read_cgroups(&mut self) {
+        for (index, of) in self.of_cgroups.iter_mut().enumerate() {
             let members = self.members.iter().filter(|member| member.group == index);
             let cgroups: BTreeSet<&str> = members.map(|member| &*member.cgroup).collect();
             let largest = |resource| {
@@ -685,19 +702,23 @@ impl Daemon {
                 all.reduce(f64::max)
             };
             (of.memory, of.cpu) = (largest("memory"), largest("cpu"));
+            if self.has_tiered_limits {
+                let protected = tiered_limits::protected(&self.options.root, &cgroups);
+                of.protected = self.machine.top_part(protected);
+            }
         }
     }
 
     fn claims(&self) -> Vec<Tenant> {
         let top = self.machine.top_bytes();
-        let claim = |(group, own): (&crate::config::Group, &OwnPressure)| Tenant {
+        let claim = |(group, own): (&crate::config::Group, &OfCgroups)| Tenant {
             pressure: own.brake.rate,
-            protect: group.protect.of(top),
+            protect: group.protect.map_or(own.protected, |of| of.of(top)),
             limit: group.limit.map_or(u64::MAX, |limit: Amount| limit.of(top)),
             weight: group.weight,
             ..Tenant::default()
         };
-        let groups = self.config.groups.iter().zip(&self.pressures);
+        let groups = self.config.groups.iter().zip(&self.of_cgroups);
         groups.map(claim).collect()
     }
 
@@ -766,7 +787,7 @@ impl Daemon {
             let member = self.members.iter().find(is_of);
             // The root has no such file, and would be everybody's.
             if let Some(member) = member.filter(|member| member.cgroup.len() > 1) {
-                let rate = self.pressures[member.group].brake.rate.of(rate);
+                let rate = self.of_cgroups[member.group].brake.rate.of(rate);
                 let due = over.entry(&member.cgroup).or_default();
                 *due = (*due + of.bytes).min(rate / 2);
             }
@@ -814,6 +835,12 @@ impl Daemon {
         let tier = |nodes: &[u32]| TierStatus {
             nodes: nodes.iter().map(node).collect(),
         };
+        let mut unmovable = vec![BTreeMap::new(); self.config.groups.len()];
+        for (memory, group) in self.memories() {
+            for (why, bytes) in self.unmovable.get(&memory).into_iter().flatten() {
+                *unmovable[group].entry(why.name().to_owned()).or_default() += bytes;
+            }
+        }
         let groups = self
             .config
             .groups
@@ -838,6 +865,7 @@ impl Daemon {
                         .filter(|member| member.group == index)
                         .count() as u64,
                     resident: of.tenant.resident,
+                    unmovable: unmovable[index].clone(),
                     top: of.tenant.used,
                     hot: of.hot,
                     used_within: (!self.source.kernel_moves()).then_some(used_within),
@@ -853,9 +881,9 @@ impl Daemon {
                     wasted: of.wasted,
                     thrashed: of.thrashed,
                     rate: of.rate.per_mille(),
-                    memory_pressure: self.pressures[index].memory,
-                    cpu_pressure: self.pressures[index].cpu,
-                    pressure_rate: Some(self.pressures[index].brake.rate.per_mille()),
+                    memory_pressure: self.of_cgroups[index].memory,
+                    cpu_pressure: self.of_cgroups[index].cpu,
+                    pressure_rate: Some(self.of_cgroups[index].brake.rate.per_mille()),
                 }
             };
         let rate = self.brake.rate.of(self

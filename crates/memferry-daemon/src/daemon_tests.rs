@@ -55,6 +55,11 @@ impl Hands for Fake {
         Ok((0..CHUNKS).map(place).collect())
     }
 
+    fn unmovable(&mut self, memory: Memory) -> BTreeMap<Unmovable, u64> {
+        let of = u64::from(process(memory).pid);
+        BTreeMap::from([(Unmovable::Locked, of), (Unmovable::Hugetlb, 1)])
+    }
+
     fn carry(&mut self, _: &Machine, of: &Move, _: &AtomicBool) -> Result<Carried, MoveError> {
         match of.number {
             BUSY => return Ok(Carried::stayed("EBUSY", of.bytes)),
@@ -231,6 +236,51 @@ fn what_stayed_is_told_by_group_and_reason() {
     assert!(none.stayed_reasons.is_empty());
     let told = "memferry_stayed_bytes_total{group=\"all\",reason=\"EBUSY\"} 2097152.0";
     assert!(metrics::text(&status).unwrap().contains(told));
+}
+
+/// Of 1 GiB and 512 MiB two thirds are the top tier's.
+#[test]
+fn what_the_kernel_protects_by_tier_is_a_protection_unless_another_is_given() {
+    let protected = |cmdline: &str, more: &str| {
+        let (root, _, _, mut daemon) = machine(&CONFIG.replace("limit", &format!("{more}\nlimit")));
+        put(root.path(), "proc/cmdline", cmdline);
+        put(root.path(), "sys/fs/cgroup/a/memory.low", "25165824\n");
+        daemon.has_tiered_limits = tiered_limits::asked_for(root.path());
+        daemon.round();
+        Status::read(root.path()).unwrap().groups[0].protect
+    };
+    let asked = "quiet cgroup.memory=tiered_limits\n";
+    assert_eq!(protected(asked, ""), 16 << 20);
+    assert_eq!(protected(asked, "protect = \"8M\""), 8 << 20);
+    assert_eq!(protected(asked, "protect = 0"), 0);
+    assert_eq!(protected("quiet\n", ""), 0);
+}
+
+#[test]
+fn what_cannot_be_moved_is_told_by_group_and_reason() {
+    let (root, _, _, mut daemon) = machine(CONFIG);
+    daemon.round();
+    let status = Status::read(root.path()).unwrap();
+    let expected = [("hugetlb", 1), ("locked", 20)].map(|(of, bytes)| (of.to_owned(), bytes));
+    assert_eq!(status.groups[0].unmovable, expected.clone().into());
+    let told = "memferry_group_unmovable_bytes{group=\"all\",reason=\"locked\"} 20.0";
+    let metrics = metrics::text(&status).unwrap();
+    assert!(metrics.contains(told), "{metrics}");
+    let room = Room {
+        free: BTreeMap::new(),
+        budget: 0,
+        waste: 50,
+        reports: 1,
+        kernel_moves: true,
+    };
+    let known = daemon.explain("20", &status, &room, &[]).unwrap();
+    assert_eq!(known.memories[0].unmovable, expected.into());
+    // A process that has ended has nothing.
+    fs::remove_dir_all(root.path().join("proc/20")).unwrap();
+    daemon.find();
+    daemon.round();
+    let status = Status::read(root.path()).unwrap();
+    assert_eq!(status.groups[0].unmovable, BTreeMap::new());
 }
 
 /// Looks at large processes take seconds, in which a stop must be heard.

@@ -4,6 +4,7 @@
 //! A question is a line, the number of a process or the name of a group; the answer is JSON, and ends the connection. The daemon answers
 //! between two rounds, one question each.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -54,6 +55,9 @@ pub struct Explained {
     pub pid: Option<u32>,
     /// Its name, or device and inode.
     pub name: String,
+    /// Bytes that cannot be moved, by reason, as in the group's.
+    #[serde(default)]
+    pub unmovable: BTreeMap<String, u64>,
     /// What is known; null before the first look.
     pub state: Option<MemoryState>,
 }

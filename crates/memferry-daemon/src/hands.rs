@@ -4,6 +4,7 @@
 
 mod pages;
 mod pool;
+mod unmovable;
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -22,7 +23,7 @@ use memferry_process::{End, Process, ProcessMove, Progress, Reason};
 
 use crate::machine::Machine;
 use crate::members;
-use crate::owner::{self, Owner};
+use crate::owner::{self, Owner, Unmovable};
 use crate::rights;
 use crate::shared::SharedMemory;
 use crate::tiering::{CHUNK, Memory, Move, Near, Object, PagePlaces, Placed, ProcessId, Way};
@@ -110,6 +111,12 @@ pub trait Hands {
         number: usize,
     ) -> io::Result<PagePlaces>;
 
+    /// Bytes that the last look found and that cannot be moved; asked once after each look.
+    fn unmovable(&mut self, memory: Memory) -> BTreeMap<Unmovable, u64> {
+        let _ = memory;
+        BTreeMap::new()
+    }
+
     /// Where it may go up, the nearest node first; nowhere if nothing is known of it.
     fn near(&mut self, machine: &Machine, memory: Memory) -> Vec<Near>;
 
@@ -130,6 +137,8 @@ pub trait Hands {
 pub struct Kernel {
     owners: HashMap<ProcessId, Known>,
     shared: Rc<[SharedMemory]>,
+    /// Of the looks that nobody has asked about yet.
+    left: BTreeMap<Memory, BTreeMap<Unmovable, u64>>,
     /// Without it numa_maps tells policies.
     mappings: Option<Mappings>,
 }
@@ -165,6 +174,13 @@ impl Kernel {
         process: ProcessId,
         within: &Range<usize>,
     ) -> io::Result<Vec<Range<usize>>> {
+        let shared = self.shared_by(process, within);
+        let owner = self.owner(root, process)?;
+        Ok(without(owner.within(within), &shared))
+    }
+
+    /// What a process shares of some addresses, ascending.
+    fn shared_by(&self, process: ProcessId, within: &Range<usize>) -> Vec<Range<usize>> {
         let mappers = self.shared.iter().flat_map(|of| &of.mappers);
         let of_process = mappers.filter(|of| of.process == process);
         let mut shared: Vec<Range<usize>> = of_process
@@ -172,8 +188,7 @@ impl Kernel {
             .filter(|of| of.start < within.end && within.start < of.end)
             .collect();
         shared.sort_by_key(|of| of.start);
-        let owner = self.owner(root, process)?;
-        Ok(without(owner.within(within), &shared))
+        shared
     }
 
     fn owner(&mut self, root: &Path, process: ProcessId) -> io::Result<&Owner> {
@@ -301,7 +316,9 @@ impl Kernel {
         let folder = machine.root.join(format!("proc/{}", process.pid));
         let of = Pages::of(&folder)?;
         let chunks = chunks(&of, &self.own(&machine.root, process, &(0..usize::MAX))?)?;
+        let mut left = self.left_of(&machine.root, process, &of)?;
         let (mut places, mut all) = (Vec::with_capacity(chunks.len()), Vec::new());
+        let mut copies = 0;
         for (number, runs) in chunks {
             let (sampled, before) = (samples(&runs), all.len());
             for at in &sampled {
@@ -314,13 +331,17 @@ impl Kernel {
                 runs.iter().map(Range::len).sum::<usize>(),
                 all.len() - before,
             );
+            let resident = bytes * own / sampled.len().max(1);
             let place = Placed {
                 number,
-                resident: (bytes * own / sampled.len().max(1)) as u64,
+                resident: resident as u64,
                 ..Placed::default()
             };
+            copies += bytes - resident;
             places.push((place, own));
         }
+        left.insert(Unmovable::Copies, copies as u64);
+        self.left.insert(process.into(), left);
         let mut nodes = nodes(process, &all)?.into_iter();
         let place = |(place, own): (Placed, usize)| {
             // A page that has gone meanwhile lies nowhere.
@@ -419,6 +440,12 @@ impl Hands for Kernel {
         machine.near(&nodes.unwrap_or_default(), &cpus)
     }
 
+    fn unmovable(&mut self, memory: Memory) -> BTreeMap<Unmovable, u64> {
+        let mut left = self.left.remove(&memory).unwrap_or_default();
+        left.retain(|_, bytes| *bytes > 0);
+        left
+    }
+
     fn look(&mut self, machine: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {
         match memory {
             Memory::Process(process) => self.look_at_process(machine, process),
@@ -488,7 +515,7 @@ impl Hands for Kernel {
                     Err(stayed) => return Ok(stayed),
                 };
                 let (mut all, page) = (Carried::default(), rustix::param::page_size());
-                for (process, mappings) in self.lenders(root, shared, &chunk) {
+                for (process, mappings) in self.lenders(root, shared, &chunk).free {
                     // Unless it is mapped over and over, a chunk has no more mappings than pages.
                     let addresses = mappings.iter().filter_map(|of| of.addresses(&chunk));
                     let ranges: Vec<Range<usize>> = addresses.take(CHUNK / page).collect();

@@ -22,6 +22,7 @@ pub mod shared;
 pub mod source;
 pub mod status;
 pub mod tenants;
+pub mod tiered_limits;
 pub mod tiering;
 
 pub use config::Config;

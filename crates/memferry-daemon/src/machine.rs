@@ -158,6 +158,15 @@ impl Machine {
             .sum()
     }
 
+    /// Bytes of the top tier in so many of all tiers.
+    pub fn top_part(&self, bytes: u64) -> u64 {
+        let all: u64 = self.sizes.values().sum();
+        let part = u128::from(bytes) * u128::from(self.top_bytes()) / u128::from(all.max(1));
+        u64::try_from(part)
+            .unwrap_or(u64::MAX)
+            .min(self.top_bytes())
+    }
+
     /// The text of a file that may be missing.
     pub fn text(&self, file: &str) -> Option<String> {
         text(&self.root, file)

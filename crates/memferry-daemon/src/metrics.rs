@@ -121,6 +121,15 @@ fn groups(sheet: &mut Sheet, groups: &[GroupStatus]) {
     });
     let help = "Memory by when it was last seen in use, with all that was used later";
     sheet.gauges("group_used", help, "bytes", used.collect());
+    let unmovable = groups.iter().flat_map(|of| {
+        of.unmovable.iter().map(|(reason, bytes)| {
+            let labels = [label("group", &of.name), label("reason", reason)];
+            (labels.concat(), *bytes as f64)
+        })
+    });
+    let help = "Memory in page tables that cannot be moved: hugetlb, locked, bound by a policy, of a device, shared with others than the group, \
+                or copies that several processes have, which count once for each";
+    sheet.gauges("group_unmovable", help, "bytes", unmovable.collect());
     let (mut moved, mut stayed, mut regretted) = (Vec::new(), Vec::new(), Vec::new());
     for of in groups {
         for (outcome, direction, bytes) in [

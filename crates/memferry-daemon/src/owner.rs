@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What the owner of a process has said of its memory: which nodes it may use, and which ranges have a policy or are locked.
-//! Such ranges are left alone.
+//! Such ranges are left alone, each with the reason.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Read};
@@ -81,6 +81,37 @@ pub fn cpus(root: &Path, pid: u32) -> io::Result<Vec<u32>> {
     Ok(cpus.unwrap_or_default())
 }
 
+/// Why memory stays where it is, whatever its heat. Where several reasons hold, the first one counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unmovable {
+    /// It is of hugetlbfs.
+    Hugetlb,
+    /// mlock(2) and the like, and memory of memfd_secret(2), which the kernel locks.
+    Locked,
+    /// It, its process or the shared memory that it is of has a policy: mbind(2), set_mempolicy(2).
+    Policy,
+    /// A driver maps it.
+    Device,
+    /// Processes of another group, or of none, map the same shared memory or file.
+    Shared,
+    /// Pages that other processes have in private mappings, too: after fork(2), or of one program.
+    Copies,
+}
+
+impl Unmovable {
+    /// As the status and the metrics have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hugetlb => "hugetlb",
+            Self::Locked => "locked",
+            Self::Policy => "policy",
+            Self::Device => "device",
+            Self::Shared => "shared",
+            Self::Copies => "copies",
+        }
+    }
+}
+
 /// What may be done with a process's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
@@ -88,6 +119,8 @@ pub struct Owner {
     pub nodes: Vec<u32>,
     /// Ranges that may move, ascending.
     pub ranges: Vec<Range<usize>>,
+    /// Ranges that may not, ascending, but for address space that nothing may use and the kernel's own.
+    pub left: Vec<(Range<usize>, Unmovable)>,
 }
 
 impl Owner {
@@ -101,28 +134,53 @@ impl Owner {
         let is_locked = field(&status, LOCKED).is_some_and(|size| !size.starts_with("0 "));
         let asked = mappings.map(|of| of.of(pid)).transpose();
         let untold = |error| tracing::debug!(pid, "BPF tells no policies: {error}");
-        let free: BTreeSet<usize> = match asked.map_err(untold).ok().flatten() {
-            Some(asked) => {
-                let free = asked.into_iter();
-                free.filter(|of| !(of.has_policy || of.is_locked || of.is_huge))
-                    .map(|of| of.range.start)
-                    .collect()
-            }
+        // By the start of a mapping what its owner has said of it.
+        let said: BTreeMap<usize, Option<Unmovable>> = match asked.map_err(untold).ok().flatten() {
+            Some(asked) => asked
+                .into_iter()
+                .map(|of| {
+                    let why = of.is_huge.then_some(Unmovable::Hugetlb);
+                    let why = why.or(of.is_locked.then_some(Unmovable::Locked));
+                    let why = why.or(of.has_policy.then_some(Unmovable::Policy));
+                    (of.range.start, why)
+                })
+                .collect(),
             None => {
-                let free = without_policy(&read_by_mapping(root, pid, "numa_maps")?);
-                match is_locked {
-                    true => &free - &locked(&read_by_mapping(root, pid, "smaps")?),
-                    false => free,
+                let mut said = policies(&read_by_mapping(root, pid, "numa_maps")?);
+                if is_locked {
+                    for start in locked(&read_by_mapping(root, pid, "smaps")?) {
+                        let why = said.entry(start).or_default();
+                        *why = Some(why.map_or(Unmovable::Locked, |of| of.min(Unmovable::Locked)));
+                    }
                 }
+                said
             }
         };
         let maps = read(root, pid, "maps")?;
-        // A mapping that is not known came after it was asked: it can wait.
-        let ranges = (maps.lines().filter_map(movable)).filter(|range| free.contains(&range.start));
-        Ok(Self {
+        let mut owner = Self {
             nodes: nodes.unwrap_or_default(),
-            ranges: ranges.collect(),
-        })
+            ..Self::default()
+        };
+        for line in maps.lines() {
+            let Some((range, kind)) = mapped(line) else {
+                continue;
+            };
+            // A mapping that is not known came after it was asked: it can wait.
+            match (kind, said.get(&range.start)) {
+                (Kind::Device, _) => owner.left.push((range, Unmovable::Device)),
+                (Kind::Plain, Some(None)) => owner.ranges.push(range),
+                (Kind::Plain, Some(Some(why))) => owner.left.push((range, *why)),
+                (Kind::Other, _) | (_, None) => {}
+            }
+        }
+        Ok(owner)
+    }
+
+    /// Why a range, or a part of it, may not move; `None` if nothing is known of it, or it may.
+    pub fn why_left(&self, range: &Range<usize>) -> Option<Unmovable> {
+        let first = self.left.partition_point(|(of, _)| of.end <= range.start);
+        let (of, why) = self.left.get(first)?;
+        (of.start < range.end).then_some(*why)
     }
 
     /// Of a range what may move.
@@ -141,28 +199,49 @@ fn addresses(text: &str) -> Option<Range<usize>> {
     Some(usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?)
 }
 
-/// The range of a line of maps, but for memory of devices and of the kernel's own, and what nobody may read or write.
-pub(crate) fn movable(line: &str) -> Option<Range<usize>> {
+/// What a mapping is by its line of maps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Memory of the process, or of a file.
+    Plain,
+    Device,
+    /// Of the kernel's own, and what nobody may read or write: reserved address space, of which some programs have terabytes.
+    Other,
+}
+
+fn mapped(line: &str) -> Option<(Range<usize>, Kind)> {
     let mut words = line.split_whitespace();
     let range = addresses(words.next()?)?;
-    // Reserved address space, of which some programs have terabytes.
     let is_reserved = words.next()?.starts_with("---");
     let name = words.nth(3).unwrap_or_default();
     let is_device = name.starts_with("/dev/")
         && !["/dev/zero", "/dev/shm"]
             .iter()
             .any(|of| name.starts_with(of));
-    let is_other = name.starts_with("[v") || name.starts_with("[uprobes");
-    (!is_device && !is_other && !is_reserved).then_some(range)
+    let is_kernels = name.starts_with("[v") || name.starts_with("[uprobes");
+    let kind = match is_reserved || is_kernels {
+        true => Kind::Other,
+        false if is_device => Kind::Device,
+        false => Kind::Plain,
+    };
+    Some((range, kind))
 }
 
-/// Starts of the mappings that have no policy, nor has their task, but for those of hugetlbfs, whose names may be any.
-fn without_policy(numa_maps: &str) -> BTreeSet<usize> {
+/// The range of a line of maps, but for memory of devices and of the kernel's own, and what nobody may read or write.
+pub(crate) fn movable(line: &str) -> Option<Range<usize>> {
+    let (range, kind) = mapped(line)?;
+    (kind == Kind::Plain).then_some(range)
+}
+
+/// By the start of a mapping why it stays: it is of hugetlbfs, whose names may be any, or it or its task has a policy.
+fn policies(numa_maps: &str) -> BTreeMap<usize, Option<Unmovable>> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let start = usize::from_str_radix(words.next()?, 16).ok()?;
-        let has_none = words.next()? == "default" && words.all(|word| word != "huge");
-        has_none.then_some(start)
+        let has_policy = words.next()? != "default";
+        let is_huge = words.any(|word| word == "huge");
+        let why = is_huge.then_some(Unmovable::Hugetlb);
+        Some((start, why.or(has_policy.then_some(Unmovable::Policy))))
     };
     numa_maps.lines().filter_map(line).collect()
 }
@@ -216,6 +295,13 @@ mod tests {
         let owner = Owner::read(root.path(), 7, None).unwrap();
         assert_eq!(owner.nodes, [0, 2]);
         assert_eq!(owner.ranges, [0x1000..0x3000, 0x5000..0x6000]);
+        let left = [
+            (0x3000..0x4000, Unmovable::Policy),
+            (0x7000..0x8000, Unmovable::Device),
+            (0x20_0000..0x40_0000, Unmovable::Hugetlb),
+            (0x40_0000..0x60_0000, Unmovable::Hugetlb),
+        ];
+        assert_eq!(owner.left, left, "the kernel's own memory is nobody's");
         assert_eq!(
             owner.within(&(0x2000..0x5800)),
             [0x2000..0x3000, 0x5000..0x5800]
@@ -230,7 +316,12 @@ mod tests {
         let owner = Owner::read(root.path(), 7, None).unwrap();
         assert_eq!(owner.nodes, [0, 1]);
         assert_eq!(owner.ranges, std::slice::from_ref(&(0x1000..0x3000)));
+        assert!(
+            owner.left.contains(&(0x5000..0x6000, Unmovable::Locked)),
+            "{owner:?}"
+        );
     }
+
     /// Of three mappings one is bound to a node and one is locked.
     #[test]
     fn bpf_and_the_files_tell_the_same() {
@@ -274,6 +365,12 @@ mod tests {
                 !owner.within(&(at..at + LENGTH)).is_empty()
             });
             assert_eq!(free, [true, false, false], "{mappings:?}");
+            let why = |at: usize| {
+                let mut left = owner.left.iter();
+                left.find(|(range, _)| range.contains(&at)).map(|of| of.1)
+            };
+            assert_eq!(why(start + LENGTH), Some(Unmovable::Policy));
+            assert_eq!(why(start + 2 * LENGTH), Some(Unmovable::Locked));
         }
     }
 }

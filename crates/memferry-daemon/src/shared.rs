@@ -41,6 +41,8 @@ impl Mapping {
 pub struct Mapper {
     /// Which.
     pub process: ProcessId,
+    /// Index of its group.
+    pub group: Option<usize>,
     /// Where.
     pub mappings: Vec<Mapping>,
 }
@@ -110,15 +112,21 @@ pub fn find(
         if mappings.len() < 2 || largest.max() < Some(CHUNK) {
             continue;
         }
-        let mut of = mappings
-            .keys()
-            .map(|pid| *groups.entry(*pid).or_insert_with(|| group_of(*pid)));
+        for pid in mappings.keys() {
+            groups.entry(*pid).or_insert_with(|| group_of(*pid));
+        }
+        let mut of = mappings.keys().map(|pid| groups[pid]);
         let first = of.next().flatten();
         let group = first.filter(|_| of.all(|of| of == first));
         let mapper = |(pid, mappings)| {
             let start = members::start(root, pid)?;
             let process = ProcessId { pid, start };
-            Some(Mapper { process, mappings })
+            let group = groups[&pid];
+            Some(Mapper {
+                process,
+                group,
+                mappings,
+            })
         };
         let mut mappers: Vec<Mapper> = mappings.into_iter().filter_map(mapper).collect();
         mappers.sort_by_key(|of| std::cmp::Reverse(bytes_of(root, of.process.pid, 1)));

@@ -127,13 +127,16 @@ impl TierStatus {
     }
 }
 
-/// A tenant. Only memory counts that may move.
+/// A tenant. Only memory counts that may move, but for `unmovable`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GroupStatus {
     pub name: String,
     pub processes: u64,
     pub resident: u64,
+    /// What cannot be moved, beside `resident`, by reason: `hugetlb`, `locked`, `policy`, `device`, `shared` with processes that are not of
+    /// the group, `copies` that several processes have in private mappings and that count once for each.
+    pub unmovable: BTreeMap<String, u64>,
     /// In the top tier.
     pub top: u64,
     /// Seen in use in this round.
@@ -162,6 +165,13 @@ pub struct GroupStatus {
     pub cpu_pressure: Option<f64>,
     /// Thousandths of its rate that these leave; null of version 0.1.0.
     pub pressure_rate: Option<u64>,
+}
+
+impl GroupStatus {
+    /// All that cannot be moved.
+    pub fn unmovable_bytes(&self) -> u64 {
+        self.unmovable.values().sum()
+    }
 }
 
 /// Bytes of memory that was last seen in use within so long, each with those before it. Memory that was never seen in use since the

@@ -47,6 +47,7 @@ fn exposed() -> Exposed {
             limit: Some(1),
             used_within: Some(UsedWithin::default()),
             pressure_rate: Some(1),
+            unmovable: BTreeMap::from([("locked".to_owned(), 1)]),
             stayed_reasons: BTreeMap::from([("EBUSY".to_owned(), 1)]),
             ..GroupStatus::default()
         }],

@@ -14,6 +14,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::args::ExplainArgs;
+use crate::page::reasons;
 
 /// What the daemon answered.
 #[derive(Serialize, JsonSchema)]
@@ -60,6 +61,9 @@ fn text(known: &Explanation) -> String {
         known.source,
         known.why,
     );
+    if !group.unmovable.is_empty() {
+        let _ = writeln!(text, "cannot be moved: {}", reasons(&group.unmovable));
+    }
     for of in known.memories.iter().take(MOST_SHOWN) {
         memory(&mut text, of);
     }
@@ -96,6 +100,27 @@ fn memory(text: &mut String, of: &Explained) {
         about(state.top),
     );
     lines(text, state);
+    for (reason, bytes) in &of.unmovable {
+        let _ = writeln!(
+            text,
+            "  {:>10} cannot be moved: {}",
+            about(*bytes),
+            unmovable(reason)
+        );
+    }
+}
+
+/// What a reason means; one that this version does not know is told as it is.
+fn unmovable(reason: &str) -> &str {
+    match reason {
+        "hugetlb" => "huge pages of hugetlbfs",
+        "locked" => "locked by mlock, or secret",
+        "policy" => "bound by a policy (numactl, mbind, set_mempolicy)",
+        "device" => "a driver's",
+        "shared" => "processes that are not of the group map it, too",
+        "copies" => "several processes have it in private mappings, as after a fork",
+        _ => reason,
+    }
 }
 
 fn lines(text: &mut String, state: &MemoryState) {
@@ -177,6 +202,10 @@ mod tests {
         let named = |pid, name: &str, state| Explained {
             pid,
             name: name.to_owned(),
+            unmovable: match pid {
+                Some(7) => BTreeMap::from([("locked".to_owned(), 1 << 20)]),
+                _ => BTreeMap::new(),
+            },
             state,
         };
         let mut memories = vec![
@@ -193,18 +222,21 @@ mod tests {
                 name: "db".to_owned(),
                 resident: 3 << 30,
                 top: 1 << 30,
+                unmovable: BTreeMap::from([("locked".to_owned(), 1 << 20)]),
                 ..GroupStatus::default()
             },
             memories,
         };
         let told = text(&known);
         let start = "group db: 3 GiB in memory, 1 GiB in the top tier; share 0 bytes, protected 0 bytes, no limit\n\
-            source damon: DAMON is there and free; the daemon moves\n\n\
+            source damon: DAMON is there and free; the daemon moves\n\
+            cannot be moved: 1 MiB locked\n\n\
             7 (post\u{fffd}gres): 3 GiB in memory, 1 GiB in the top tier; may go up to node 0, then 1; 30 reports, the last one 0.2 s ago\n\
             \x20      1 GiB in the top tier: in use: only hotter memory takes its place\n\
             \x20      1 GiB below: the last reports did not see it in use\n\
             \x20      1 GiB below: in use: it waits for room, for the rate, or for colder memory to change places with\n\
-            \x20      2 MiB chosen to go up in the last round\n\n\
+            \x20      2 MiB chosen to go up in the last round\n\
+            \x20      1 MiB cannot be moved: locked by mlock, or secret\n\n\
             shared memory 00:01 9: not looked at yet\n";
         assert!(told.starts_with(start), "{told}");
         assert!(

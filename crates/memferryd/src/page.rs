@@ -2,6 +2,7 @@
 //! The page of `memferryd --once` and `memferry top`, 80 columns wide: what the daemon does in a few lines, then a row for each group.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use memferry_daemon::Status;
 use memferry_daemon::status::{GroupStatus, UsedWithin};
@@ -14,8 +15,8 @@ type Column = (&'static str, fn(&GroupStatus) -> u64);
 const NOW: [Column; 4] = [
     ("memory", |of| of.resident),
     ("top", |of| of.top),
-    ("share", |of| of.share),
     ("hot", |of| of.hot),
+    ("unmov.", GroupStatus::unmovable_bytes),
 ];
 
 /// Totals, or per second.
@@ -90,7 +91,7 @@ fn details(of: &GroupStatus) -> String {
          in the top tier: {} ({:.0}% of its memory); share {}\n\
          protected: {}; limit: {}; thrash leaves {:.0}% of its rate\n\
          waiting for memory {}, cpu {}; pressure leaves {} of its rate\n\
-         in use: {} ({:.0}% of its memory){}\n\
+         in use: {} ({:.0}% of its memory){}{}\n\
          moved: {} up, {} down, {} would not move{}\n\
          did not pay: {} that went up ({:.0}%), {} that went down ({:.0}%)\n",
         of.name,
@@ -108,10 +109,11 @@ fn details(of: &GroupStatus) -> String {
         about(of.hot),
         percent(of.hot, of.resident),
         used(of),
+        by_reason("unmovable", &of.unmovable),
         about(of.promoted),
         about(of.demoted),
         about(of.stayed),
-        reasons(of),
+        by_reason("stayed", &of.stayed_reasons),
         about(of.wasted),
         percent(of.wasted, of.promoted),
         about(of.thrashed),
@@ -129,19 +131,20 @@ fn used(of: &GroupStatus) -> String {
     of.used_within.map_or_else(String::new, text)
 }
 
-/// Why memory stayed, most of it first, as a line: `stayed: 3 MiB EBUSY, 4 KiB cpuset`.
-fn reasons(of: &GroupStatus) -> String {
-    let mut reasons: Vec<(&String, &u64)> = of.stayed_reasons.iter().collect();
-    reasons.sort_by_key(|(_, bytes)| Reverse(**bytes));
-    let texts = reasons
-        .iter()
-        .map(|(reason, bytes)| format!("{} {reason}", about(**bytes)));
-    let text = texts.collect::<Vec<_>>().join(", ");
-    if text.is_empty() {
-        text
-    } else {
-        format!("\nstayed: {text}")
+/// Why memory stayed or cannot move, most of it first, as a line: `stayed: 3 MiB EBUSY, 4 KiB cpuset`.
+fn by_reason(what: &str, of: &BTreeMap<String, u64>) -> String {
+    match of.is_empty() {
+        true => String::new(),
+        false => format!("\n{what}: {}", reasons(of)),
     }
+}
+
+/// Bytes by reason, most of them first: `3 MiB EBUSY, 4 KiB cpuset`.
+pub(crate) fn reasons(of: &BTreeMap<String, u64>) -> String {
+    let mut reasons: Vec<(&String, &u64)> = of.iter().collect();
+    reasons.sort_by_key(|(_, bytes)| Reverse(**bytes));
+    let texts = (reasons.iter()).map(|(reason, bytes)| format!("{} {reason}", about(**bytes)));
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 /// An amount in seven columns at most, so that a space is before it: `1.5 GiB`, `37 MiB`.
@@ -278,6 +281,9 @@ mod tests {
                 hour: 1023 << 30,
             }),
             promoted,
+            unmovable: [("locked", 1 << 20), ("hugetlb", 1 << 30)]
+                .map(|(reason, bytes)| (reason.to_owned(), bytes))
+                .into(),
             stayed_reasons: [("EBUSY", 1 << 12), ("cpuset", 3 << 20)]
                 .map(|(reason, bytes)| (reason.to_owned(), bytes))
                 .into(),
@@ -388,6 +394,14 @@ mod tests {
         );
         assert!(
             open.contains("\nstayed: 3 MiB cpuset, 4 KiB EBUSY\n"),
+            "{open}"
+        );
+        assert!(
+            closed.contains("unmov.") && closed.contains("1 GiB"),
+            "{closed}"
+        );
+        assert!(
+            open.contains("\nunmovable: 1 GiB hugetlb, 1 MiB locked\n"),
             "{open}"
         );
         let used =

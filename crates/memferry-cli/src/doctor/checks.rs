@@ -5,6 +5,7 @@
 
 use memferry_daemon::Status;
 use memferry_daemon::machine::pressure as psi;
+use memferry_daemon::tiered_limits::asked_for;
 
 use super::cxl;
 use super::description::{Finding, Severity, finding, note, wrong};
@@ -19,7 +20,7 @@ const TIERING: &[Use] = &[Use::Daemon, Use::Kernel];
 
 /// All checks by their names, which JSON has, and what their findings count for: how memory comes to tiers, what moves pages
 /// between them, who else does, rights.
-pub const CHECKS: [(&str, &[Use], Check); 17] = [
+pub const CHECKS: [(&str, &[Use], Check); 18] = [
     ("cxl", Use::ALL, cxl::check),
     ("dax", Use::ALL, dax),
     ("offline", Use::ALL, offline),
@@ -32,6 +33,7 @@ pub const CHECKS: [(&str, &[Use], Check); 17] = [
     ("thp", TIERING, thp),
     ("interleave", TIERING, interleave),
     ("damon", TIERING, damon),
+    ("tiered-limits", TIERING, tiered_limits),
     ("pressure", &[Use::Daemon], pressure),
     ("daemon", &[Use::Daemon], daemon),
     ("userfaultfd", &[Use::Move], userfaultfd),
@@ -401,6 +403,18 @@ fn damon(machine: &Machine) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// That the limits of cgroups are asked to be of each tier.
+fn tiered_limits(machine: &Machine) -> Vec<Finding> {
+    if machine.slow_nodes().is_none() || !asked_for(&machine.root) {
+        return Vec::new();
+    }
+    vec![note(
+        "the kernel was booted with cgroup.memory=tiered_limits",
+        "one with that series splits the limits of cgroups by tier, another ignores it; memferryd takes memory.min and memory.low for what it \
+         protects of a group without `protect`",
+    )]
 }
 
 /// Files of PSI that tell nothing: the kernel was booted with psi=0, or has none.

@@ -104,6 +104,7 @@ damon | note | kdamond 0 (pid 77) is on | | KDAMONDS/0/state = on | KDAMONDS/0/p
 damon | note | of 1 kdamonds set up none is on | echo 0 > /sys | KDAMONDS/0/state = off | KDAMONDS/nr_kdamonds = 1
 damon | note | no DAMON in sysfs | | sys/kernel/mm/damon = gone
 damon | note | not known | sudo memferry doctor | KDAMONDS/nr_kdamonds = gone | KDAMONDS/nr_kdamonds/unreadable-folder =
+tiered-limits | note | cgroup.memory=tiered_limits | | proc/cmdline = ro cgroup.memory=nokmem,tiered_limits quiet
 pressure | note | /proc/pressure/memory is missing or empty | | proc/pressure/memory =
 pressure | note | /proc/pressure/cpu is missing or empty | | proc/pressure/cpu = gone
 daemon | note | memferryd (pid 7) has trouble | | proc/7/stat = 7 (memferry) S | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"no space\"}
@@ -121,6 +122,7 @@ proc/sys/kernel/numa_balancing = 0 | proc/sys/vm/pghot_enabled_sources = 4 | sys
 proc/sys/vm/unprivileged_userfaultfd = 1
 run/memferry/status.json = {\"pid\": 7, \"trouble\": \"of a daemon that was killed\"}
 proc/7/stat = 7 (bash) S | run/memferry/status.json = {\"pid\": 7, \"trouble\": \"of a daemon whose number bash has now\"}
+proc/cmdline = cgroup.memory=nokmem tiered_limits
 sys/kernel/mm/lru_gen = gone | INTERLEAVE = gone | THP = gone | sys/bus = gone
 sys/bus/cxl/devices/region0/driver = gone | sys/bus/cxl/devices/region0/mode = pmem
 ";
@@ -135,6 +137,7 @@ const ONE_TIER: &str = "sys/bus = gone | TIERS = gone | NODES/node2 = gone \
     | proc/sys/kernel/numa_balancing = 0 | proc/sys/kernel/numa_balancing_promote_rate_limit_MBps = 0 \
     | proc/sys/vm/zone_reclaim_mode = 1 | sys/kernel/mm/lru_gen/enabled = 0x0000 | THP/enabled = always madvise [never] \
     | proc/pressure = gone \
+    | proc/cmdline = cgroup.memory=tiered_limits \
     | INTERLEAVE/node0 = 1";
 
 /// Node 2 is HBM, faster than the memory of the CPUs: the kernel neither demotes nor promotes here.
@@ -377,5 +380,5 @@ fn the_json_and_the_text() {
     insta::assert_json_snapshot!("json", found);
     insta::assert_snapshot!("text", text(&found, 80));
     let nothing = text(&description(tiered("").path()), 80);
-    assert_eq!(nothing, "0 wrong, 0 notes; 17 of 17 checks found nothing\n");
+    assert_eq!(nothing, "0 wrong, 0 notes; 18 of 18 checks found nothing\n");
 }

@@ -2,6 +2,7 @@
 //! The daemon's answer to [`explain`](crate::explain): what it knows of a process or a group, or why it leaves a process alone.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::{Daemon, FIND_ROUNDS, ROUND};
 use crate::explain::{Explained, Explanation};
@@ -41,6 +42,7 @@ impl Daemon {
         let own = self.members.iter().filter(is_asked).map(|of| Explained {
             pid: Some(of.process.pid),
             name: of.name.clone(),
+            unmovable: self.unmovable_of(of.process.into()),
             state: self.tiering.state(of.process.into(), room, moves),
         });
         let maps = |of: &SharedMemory| {
@@ -56,6 +58,7 @@ impl Daemon {
             Explained {
                 pid: None,
                 name: format!("shared memory {major:02x}:{minor:02x} {inode}"),
+                unmovable: self.unmovable_of(Memory::Shared(of.object)),
                 state: self.tiering.state(Memory::Shared(of.object), room, moves),
             }
         });
@@ -70,6 +73,12 @@ impl Daemon {
             group: status.groups[group].clone(),
             memories,
         })
+    }
+
+    fn unmovable_of(&self, memory: Memory) -> BTreeMap<String, u64> {
+        let left = self.unmovable.get(&memory).into_iter().flatten();
+        left.map(|(why, bytes)| (why.name().to_owned(), *bytes))
+            .collect()
     }
 
     /// Why the daemon leaves a process alone.
