@@ -627,7 +627,7 @@ impl Daemon {
 
     /// Lets the source look at single pages, and notes what it saw of them.
     fn look_closely(&mut self) {
-        let (source, tiering) = (&mut self.source, &self.tiering);
+        let (source, tiering) = (&mut self.source, &mut self.tiering);
         let looked =
             source.look_closely(&mut self.knobs, &mut |most| tiering.look_closely_at(most));
         let (process, looks) = match looked {

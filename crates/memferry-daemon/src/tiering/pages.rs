@@ -4,6 +4,7 @@
 //! tenant has stays the chunks' affair.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::time::Duration;
 
 use super::{CHUNK, Cause, Memory, Move, ProcessId, Tiering, Way};
@@ -145,20 +146,26 @@ impl Pages {
     }
 }
 
+/// Where looks go on: all memory has its turn, process by process.
+#[derive(Debug, Default)]
+struct Next {
+    memory: Option<Memory>,
+    /// The first chunk of it that was not looked at yet, of those mostly in the top tier and of the others.
+    above: usize,
+    below: usize,
+}
+
 /// What close looks told.
 #[derive(Debug, Default)]
 pub(super) struct Close {
     known: BTreeMap<(Memory, usize), Pages>,
     looks: u64,
+    next: Next,
     /// Tenants whose pages were looked at since the last time that none of them was to move.
     due: Vec<usize>,
 }
 
 impl Close {
-    fn looked(&self, memory: Memory, number: usize) -> u64 {
-        self.known.get(&(memory, number)).map_or(0, |of| of.looked)
-    }
-
     /// Forgets all of a memory that is no longer there.
     pub(super) fn keep(&mut self, mut is_there: impl FnMut(Memory) -> bool) {
         self.known.retain(|(memory, _), _| is_there(*memory));
@@ -252,45 +259,65 @@ struct Side {
 
 impl Tiering {
     /// The process and those of its chunks that a close look is to take next, so many at most: memory in use of a tenant that has some in
-    /// both tiers, of which the pages are not known or were looked at longest ago.
-    pub fn look_closely_at(&self, most: usize) -> Option<(ProcessId, Vec<usize>)> {
-        let is_split = |group: usize| {
-            let tenant = &self.accounts[group].tenant;
-            tenant.used > 0 && tenant.used < tenant.resident
-        };
-        let mut oldest: Option<(u64, ProcessId, Vec<(u64, bool, usize)>)> = None;
-        for (memory, space) in self.spaces.iter().filter(|(_, of)| is_split(of.group)) {
+    /// both tiers. Pages change places between the tiers, so half of the chunks are from each as long as there are such.
+    pub fn look_closely_at(&mut self, most: usize) -> Option<(ProcessId, Vec<usize>)> {
+        let mut next = std::mem::take(&mut self.close.next);
+        let first = next.memory;
+        // The one where looks go on comes again at the end, from its beginning.
+        let from = self.spaces.range((
+            first.map_or(Bound::Unbounded, Bound::Included),
+            Bound::Unbounded,
+        ));
+        let before = self
+            .spaces
+            .iter()
+            .take_while(|(memory, _)| Some(**memory) <= first);
+        let mut found = None;
+        for (index, (memory, space)) in from.chain(before).enumerate() {
+            if index > 0 || first != Some(*memory) {
+                next = Next {
+                    memory: Some(*memory),
+                    ..Next::default()
+                };
+            }
             let Memory::Process(process) = *memory else {
                 continue;
             };
-            let of_interest = space.chunks.iter().filter(|chunk| {
+            let tenant = &self.accounts[space.group].tenant;
+            if tenant.used == 0 || tenant.used >= tenant.resident {
+                continue;
+            }
+            let of_interest = |chunk: &&super::Chunk| {
                 let is_full = chunk.place.resident >= CHUNK as u64 / 2;
                 chunk.seen > 0 && is_full && !chunk.is_refused(self.number)
-            });
-            let chunk = |chunk: &super::Chunk| {
-                let is_above = chunk.place.top > chunk.place.resident / 2;
-                let number = chunk.place.number;
-                (self.close.looked(*memory, number), is_above, number)
             };
-            let chunks: Vec<_> = of_interest.map(chunk).collect();
-            let Some((since, ..)) = chunks.iter().min().copied() else {
-                continue;
+            let is_above = |chunk: &&super::Chunk| chunk.place.top > chunk.place.resident / 2;
+            let take = |from: &mut usize, above: bool, count: usize| {
+                let at = space
+                    .chunks
+                    .partition_point(|chunk| chunk.place.number < *from);
+                let chunks = space.chunks[at..].iter().filter(of_interest);
+                let chunks = chunks.filter(|chunk| is_above(chunk) == above);
+                let numbers: Vec<usize> = chunks.take(count).map(|of| of.place.number).collect();
+                *from = match numbers.last() {
+                    Some(last) if numbers.len() == count => last + 1,
+                    _ => usize::MAX,
+                };
+                numbers
             };
-            if oldest.as_ref().is_none_or(|(oldest, ..)| since < *oldest) {
-                oldest = Some((since, process, chunks));
+            let mut numbers = take(&mut next.above, true, most / 2);
+            numbers.extend(take(&mut next.below, false, most - numbers.len()));
+            if numbers.len() < most {
+                numbers.extend(take(&mut next.above, true, most - numbers.len()));
+            }
+            if !numbers.is_empty() {
+                numbers.sort_unstable();
+                found = Some((process, numbers));
+                break;
             }
         }
-        let (_, process, mut chunks) = oldest?;
-        chunks.sort_unstable();
-        // Pages change places between the tiers, so half of the chunks are from each as long as there are such.
-        let (above, below): (Vec<_>, Vec<_>) = chunks.into_iter().partition(|of| of.1);
-        let half = (most / 2).max(most.saturating_sub(below.len()));
-        let above = above.into_iter().take(half);
-        let mut numbers: Vec<usize> = above.map(|(.., number)| number).collect();
-        let rest = most - numbers.len();
-        numbers.extend(below.into_iter().take(rest).map(|(.., number)| number));
-        numbers.sort_unstable();
-        Some((process, numbers))
+        self.close.next = next;
+        found
     }
 
     /// Notes what a close look saw, and where the pages lie now.

@@ -20,6 +20,8 @@ struct World {
     interval: Duration,
     random: fastrand::Rng,
     moves: u64,
+    /// Chunks in the order of looks.
+    looked: Vec<(ProcessId, usize)>,
 }
 
 fn process(group: usize) -> ProcessId {
@@ -53,6 +55,7 @@ impl World {
             interval: Duration::from_millis(20),
             random,
             moves: 0,
+            looked: Vec::new(),
         }
     }
 
@@ -113,7 +116,9 @@ impl World {
         let Some((of, numbers)) = self.tiering.look_closely_at(8) else {
             return;
         };
+        assert!(numbers.len() <= 8 && numbers.is_sorted());
         for number in numbers {
+            self.looked.push((of, number));
             let pages = &self.pages[of.pid as usize - 1][number * MOST..][..MOST];
             let seconds = self.interval.as_secs_f64();
             let mut count = |rate: f64| {
@@ -251,6 +256,19 @@ fn what_does_not_move_is_not_tried_before_the_next_look() {
         world.tiering.accounts()[0].stayed,
         moves.iter().map(|of| of.bytes).sum::<u64>()
     );
+}
+
+#[test]
+fn all_memory_has_its_turn() {
+    let mut world = World::new(20, &[&skewed, &skewed]);
+    (0..14).for_each(|_| world.round());
+    for pass in world.looked.chunks_exact(2 * 20) {
+        let mut each = pass.to_vec();
+        each.sort_unstable();
+        each.dedup();
+        assert_eq!(each.len(), 2 * 20);
+    }
+    assert!(world.looked.len() >= 2 * 2 * 20);
 }
 
 #[test]
