@@ -582,6 +582,7 @@ impl Daemon {
             Ok(Report::Kernel { promoted, demoted }) => kernel = Some((promoted, demoted)),
             Err(error) => self.trouble(&error.to_string()),
         }
+        self.look_closely();
         let pressures = ["memory", "cpu"].map(|resource| self.machine.pressure(resource));
         let [memory, cpu] = pressures;
         self.brake.feel(is_above(&self.config.brakes, memory, cpu));
@@ -622,6 +623,25 @@ impl Daemon {
             explain::answer(stream, self.explain(&what, &status, &room, &moves));
         }
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// Lets the source look at single pages, and notes what it saw of them.
+    fn look_closely(&mut self) {
+        let (source, tiering) = (&mut self.source, &mut self.tiering);
+        let looked =
+            source.look_closely(&mut self.knobs, &mut |most| tiering.look_closely_at(most));
+        let (process, looks) = match looked {
+            Ok(Some(looked)) => looked,
+            Ok(None) => return,
+            Err(error) => return self.trouble(&error.to_string()),
+        };
+        for look in &looks {
+            // It has ended, if that fails.
+            let places = self.hands.pages(&self.machine, process, look.number);
+            if let Ok(places) = places {
+                self.tiering.seen_closely(process.into(), look, places);
+            }
+        }
     }
 
     /// Notes what a source saw.

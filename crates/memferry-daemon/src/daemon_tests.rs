@@ -9,7 +9,7 @@ use super::*;
 use crate::history::Record;
 use crate::knobs::{BALANCING, BALANCING_RATE, DEMOTION};
 use crate::machine::tests::{put, tree};
-use crate::tiering::{CHUNK, Near, Placed};
+use crate::tiering::{CHUNK, Near, PagePlaces, Placed};
 use memferry_linux::invented::changes;
 
 /// Each process has 32 chunks; those of process 20 lie in the top tier.
@@ -34,6 +34,10 @@ impl Hands for Fake {
     fn near(&mut self, _: &Machine, _: Memory) -> Vec<Near> {
         let distance = 10;
         vec![Near { node: 0, distance }]
+    }
+
+    fn pages(&mut self, _: &Machine, _: ProcessId, _: usize) -> io::Result<PagePlaces> {
+        unreachable!("no close looks here")
     }
 
     fn look(&mut self, _: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {
@@ -214,6 +218,7 @@ fn what_stayed_is_told_by_group_and_reason() {
         cause: crate::tiering::Cause::Exchange,
         node: 0,
         bytes: CHUNK as u64,
+        pages: None,
     };
     let moves = [0, BUSY, DENIED].map(of);
     daemon.carry(&moves, 1000, 256 << 20, 256 << 20);

@@ -2,6 +2,7 @@
 //! Where the pages of other processes lie, and their moves by the library, a chunk of 2 MiB per call: about a millisecond in which
 //! accesses to it wait. The owner's cpuset and policy are looked at before, and what is locked or pinned stays.
 
+mod pages;
 mod pool;
 mod unmovable;
 
@@ -25,7 +26,7 @@ use crate::members;
 use crate::owner::{self, Owner, Unmovable};
 use crate::rights;
 use crate::shared::SharedMemory;
-use crate::tiering::{CHUNK, Memory, Move, Near, Object, Placed, ProcessId, Way};
+use crate::tiering::{CHUNK, Memory, Move, Near, Object, PagePlaces, Placed, ProcessId, Way};
 use pool::MAPPERS;
 
 /// Mappings and locked bytes of an owner are compared after that.
@@ -99,6 +100,17 @@ pub trait Hands {
     /// The process has ended, or may not be looked at.
     fn look(&mut self, machine: &Machine, memory: Memory) -> io::Result<Vec<Placed>>;
 
+    /// Where the pages of a chunk of a process lie that may move.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked at.
+    fn pages(
+        &mut self,
+        machine: &Machine,
+        process: ProcessId,
+        number: usize,
+    ) -> io::Result<PagePlaces>;
+
     /// Bytes that the last look found and that cannot be moved; asked once after each look.
     fn unmovable(&mut self, memory: Memory) -> BTreeMap<Unmovable, u64> {
         let _ = memory;
@@ -108,7 +120,7 @@ pub trait Hands {
     /// Where it may go up, the nearest node first; nowhere if nothing is known of it.
     fn near(&mut self, machine: &Machine, memory: Memory) -> Vec<Near>;
 
-    /// Moves a chunk.
+    /// Moves a chunk, or some of its pages.
     ///
     /// # Errors
     /// Nothing moved: the process has ended, or may not be touched.
@@ -445,6 +457,15 @@ impl Hands for Kernel {
         }
     }
 
+    fn pages(
+        &mut self,
+        machine: &Machine,
+        process: ProcessId,
+        number: usize,
+    ) -> io::Result<PagePlaces> {
+        self.pages_of(machine, process, number)
+    }
+
     fn carry(
         &mut self,
         machine: &Machine,
@@ -471,7 +492,10 @@ impl Hands for Kernel {
         };
         match of.memory {
             Memory::Process(process) => {
-                let ranges = self.own(root, process, &chunk).map_err(|_| gone(process))?;
+                let mut ranges = self.own(root, process, &chunk).map_err(|_| gone(process))?;
+                if let Some(pages) = &of.pages {
+                    ranges = pages::runs(of.number, pages, &ranges);
+                }
                 if ranges.is_empty() {
                     return Ok(Carried::stayed(UNMOVABLE, of.bytes));
                 }
@@ -634,6 +658,7 @@ mod tests {
                 cause: crate::tiering::Cause::Exchange,
                 node: 0,
                 bytes,
+                pages: None,
             };
             hands.carry(&machine, &of, &AtomicBool::new(false)).unwrap()
         };

@@ -11,7 +11,7 @@ use super::*;
 use crate::explain::Explanation;
 use crate::machine::tests::{SOCKETS, put, tree};
 use crate::source::Damon;
-use crate::tiering::{CHUNK, Cause, Near, Placed};
+use crate::tiering::{CHUNK, Cause, Near, PagePlaces, Placed};
 use memferry_linux::invented::changes;
 
 const CHUNK_BYTES: u64 = CHUNK as u64;
@@ -152,6 +152,10 @@ impl Hands for Simulated {
         let world = self.world.borrow();
         let socket = world.parts[world.part_of(memory)].socket;
         machine.near(&[0, 1, 2, 3], &[2 * socket])
+    }
+
+    fn pages(&mut self, _: &Machine, _: ProcessId, _: usize) -> io::Result<PagePlaces> {
+        unreachable!("no close looks here")
     }
 
     fn look(&mut self, _: &Machine, memory: Memory) -> io::Result<Vec<Placed>> {

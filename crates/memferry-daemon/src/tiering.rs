@@ -2,6 +2,7 @@
 //! What goes up and what goes down, by the core's hotness and balance, on chunks of 2 MiB of processes' memory. It reads and
 //! moves nothing: [`Tiering::decide`] gives the moves, [`Tiering::done`] is told what became of them.
 
+mod pages;
 mod round;
 mod state;
 
@@ -12,6 +13,7 @@ use memferry_core::balance::{self, Balance, BalanceParams};
 use memferry_core::hotness::{Access, Bounces, Histogram, Params, Policy, Record, Sweep};
 
 use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, shares};
+pub use pages::{CloseLook, PagePlaces, PageSet};
 use round::{Candidates, Round};
 pub use state::{Above, Below, MemoryState};
 
@@ -155,6 +157,8 @@ pub struct Move {
     pub node: u32,
     /// Bytes that lie elsewhere.
     pub bytes: u64,
+    /// Those of its pages that move, unless all do.
+    pub pages: Option<PageSet>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -306,6 +310,7 @@ pub struct Tiering {
     random: u32,
     /// Of the last round, for the memory of the lists.
     candidates: Candidates,
+    close: pages::Close,
 }
 
 impl Tiering {
@@ -338,6 +343,7 @@ impl Tiering {
             waste: Rate::default(),
             random: 0x9e37_79b9,
             candidates: Candidates::default(),
+            close: pages::Close::default(),
         }
     }
 
@@ -434,6 +440,8 @@ impl Tiering {
     /// Forgets all but these.
     pub fn keep(&mut self, mut is_there: impl FnMut(Memory) -> bool) {
         self.spaces.retain(|memory, _| is_there(*memory));
+        let spaces = &self.spaces;
+        self.close.keep(|memory| spaces.contains_key(&memory));
     }
 
     /// Notes a report on a memory; one per round and process that maps it, also if nothing was in use. Memory without one stays where it
@@ -513,7 +521,9 @@ impl Tiering {
         }
         let budget = self.waste.of(room.budget);
         let born = std::mem::take(&mut self.born);
-        let moves = Round::new(self, room, budget).run(born, room.kernel_moves);
+        let (mut moves, allowed, budget) =
+            Round::new(self, room, budget).run(born, room.kernel_moves);
+        moves.extend(self.exchange_pages(&allowed, budget));
         for space in self.spaces.values_mut() {
             space.is_reported = false;
         }
@@ -528,6 +538,10 @@ impl Tiering {
         };
         let account = &mut self.accounts[space.group];
         account.stayed += stayed;
+        match of.pages {
+            Some(pages) if stayed == 0 => self.close.moved(of, &pages),
+            _ => self.close.forget_places(of.memory, of.number),
+        }
         let Ok(at) = space
             .chunks
             .binary_search_by_key(&of.number, |chunk| chunk.place.number)
@@ -535,6 +549,24 @@ impl Tiering {
             return;
         };
         let chunk = &mut space.chunks[at];
+        let place = &mut chunk.place;
+        match of.way {
+            Way::Up => {
+                if moved > 0 && (of.pages.is_none() || place.top == 0) {
+                    place.node = of.node;
+                }
+                place.top = (place.top + moved).min(place.resident);
+                account.promoted += moved;
+            }
+            Way::Down => {
+                place.top = place.top.saturating_sub(moved);
+                account.demoted += moved;
+            }
+        }
+        // Of a chunk of which some pages moved, as much is hot and cold as before.
+        if of.pages.is_some() {
+            return;
+        }
         if stayed > 0 {
             let (until, times) = &mut chunk.refused;
             *until = number.saturating_add(LEAVE_ALONE << *times);
@@ -546,19 +578,11 @@ impl Tiering {
             return;
         }
         let page = page_of(of.memory, of.number);
-        let place = &mut chunk.place;
         match of.way {
             Way::Up => {
-                place.top = (place.top + moved).min(place.resident);
-                place.node = of.node;
-                account.promoted += moved;
                 self.bounces.promoted(page);
             }
-            Way::Down => {
-                place.top = place.top.saturating_sub(moved);
-                account.demoted += moved;
-                self.bounces.demoted(page);
-            }
+            Way::Down => self.bounces.demoted(page),
         }
         chunk.moved = number;
         chunk.judged = Some((space.reports, of.way));

@@ -46,8 +46,9 @@ fn keeps_to(state: &MemoryState) {
     let below: u64 = state.below.values().sum();
     let above: u64 = state.above.values().sum();
     assert_eq!([below, above], [state.resident - state.top, state.top]);
-    let waiting = state.below.get(&Below::Waiting).copied().unwrap_or(0);
-    assert!(state.chosen_up <= waiting, "{state:?}");
+    let waiting = [Below::Waiting, Below::Limit];
+    let waiting = waiting.iter().filter_map(|of| state.below.get(of));
+    assert!(state.chosen_up <= waiting.sum::<u64>(), "{state:?}");
     let stays = [Above::NotWatched, Above::LeftAlone, Above::Unknown];
     let stays = stays.iter().filter_map(|of| state.above.get(of));
     assert!(state.chosen_down + stays.sum::<u64>() <= above, "{state:?}");
@@ -664,6 +665,16 @@ fn promotions_that_do_not_pay_end() {
 }
 
 #[test]
+fn a_tenant_at_its_limit_still_changes_cold_for_hot() {
+    let mut machine = Machine::new(64, &[(0, 8 * CHUNK_BYTES, 100)]);
+    machine.give(0, 0..8, true, 0);
+    machine.give(0, 8..16, false, 900);
+    machine.rounds(60);
+    let up = |number: usize| machine.chunks[&(0, number)].0;
+    assert!((8..16).all(up) && !(0..8).any(up));
+}
+
+#[test]
 fn what_comes_back_at_once_halves_its_tenants_rate() {
     let mut machine = Machine::new(64, &[(0, u64::MAX, 100), (0, u64::MAX, 100)]);
     machine.give(0, 0..8, true, 0);
@@ -675,6 +686,7 @@ fn what_comes_back_at_once_halves_its_tenants_rate() {
         cause: crate::tiering::Cause::Exchange,
         node: 0,
         bytes: CHUNK_BYTES,
+        pages: None,
     };
     machine.tiering.done(&down(3), CHUNK_BYTES, 0);
     machine.chunks.insert((0, 3), (false, 1000));

@@ -24,7 +24,7 @@ const RING: usize = 2 * REGIONS * RECORD;
 const NEXT_REGION: Duration = Duration::from_millis(1);
 
 /// The tracepoint, and where its fields lie in a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tracepoint {
     id: u64,
     target: Range<usize>,

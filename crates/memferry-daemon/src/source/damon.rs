@@ -7,6 +7,7 @@
 //! The kdamonds are the daemon's own, or there are none: writing `nr_kdamonds` would remove those of others.
 
 mod budget;
+mod close;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -19,8 +20,9 @@ use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::budget::{Budget, SAMPLES, most_work, work};
+use self::close::Close;
 use super::aggregated::{self, Aggregated, Tracepoint};
-use super::{Report, Source};
+use super::{CloseLooks, Report, Source};
 use crate::error::DaemonError;
 use crate::knobs::{KDAMONDS, Knobs};
 use crate::machine::{bytes_of, text};
@@ -51,6 +53,9 @@ const SLACK: usize = 8;
 /// Times that [`Source::watch`] is called in a minute, less one: within those each process has its turn.
 const TURNS: usize = 11;
 
+/// All of the daemon: of the first processes, of the others in turn, and of close looks.
+const COUNT: usize = 3;
+
 /// DAMON as a source.
 #[derive(Debug)]
 pub(crate) struct Damon {
@@ -62,6 +67,7 @@ pub(crate) struct Damon {
     turns: BTreeMap<ProcessId, u64>,
     turn: u64,
     budget: Budget,
+    close: Close,
     /// Regions of a kdamond at most, whatever the budget.
     most: usize,
     /// Records of the tracepoint.
@@ -142,6 +148,7 @@ impl Damon {
             turns: BTreeMap::new(),
             turn: 0,
             budget: Budget::new(budget),
+            close: Close::new(budget),
             most: SYSFS_MOST,
             records: SampleStatus {
                 event: "damon_aggregated".to_owned(),
@@ -176,15 +183,18 @@ impl Damon {
 
     /// Has kdamonds set up that are off. Whoever had DAMON meanwhile may have left another number of them.
     fn take(&self, knobs: &mut Knobs) -> Result<(), DaemonError> {
-        let (count, ours) = (
-            format!("{KDAMONDS}/nr_kdamonds"),
-            self.kdamonds.len().to_string(),
-        );
+        let (count, ours) = (format!("{KDAMONDS}/nr_kdamonds"), COUNT.to_string());
         knobs.keep(&count, "0")?;
         if knobs.read(&count).as_deref() == Some(&*ours) {
             return Ok(());
         }
         knobs.write(&count, &ours)
+    }
+
+    /// CPU seconds of the kdamonds that watch all the time.
+    fn watching(&self, knobs: &Knobs) -> Option<f64> {
+        let each = self.kdamonds.iter().filter_map(|of| of.cpu_seconds(knobs));
+        each.reduce(|sum, of| sum + of)
     }
 
     /// Of all but the first processes, those whose turn is next.
@@ -226,7 +236,7 @@ impl Damon {
         let others: Vec<ProcessId> = processes.iter().filter(is_other).copied().collect();
         let others = self.next_in_turn(&others);
         let count = first.len() + others.len();
-        let seconds = self.cpu_seconds(knobs).unwrap_or(0.0);
+        let seconds = self.watching(knobs).unwrap_or(0.0);
         let sum = |of: fn(&Kdamond) -> usize| self.kdamonds.iter().map(of).sum();
         let done = sum(|of| work(of.regions, of.samples));
         let wanted = most_work(sum(|of| of.wanted));
@@ -471,9 +481,20 @@ impl Source for Damon {
         Ok(Report::Accesses(seen))
     }
 
+    fn look_closely(
+        &mut self,
+        knobs: &mut Knobs,
+        next: &mut dyn FnMut(usize) -> Option<(ProcessId, Vec<usize>)>,
+    ) -> Result<Option<CloseLooks>, DaemonError> {
+        let others = self.watching(knobs).unwrap_or(0.0);
+        match &self.tracepoint {
+            Some(tracepoint) => self.close.go_on(knobs, tracepoint, others, next),
+            None => Ok(None),
+        }
+    }
+
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
-        let each = self.kdamonds.iter().filter_map(|of| of.cpu_seconds(knobs));
-        each.reduce(|sum, of| sum + of)
+        Some(self.watching(knobs)? + self.close.spent)
     }
 
     fn regions(&self) -> Option<u64> {
@@ -550,10 +571,10 @@ pub(super) mod tests {
     use crate::machine::tests::{put, tree};
     use crate::source::tests::choose;
 
-    /// The files that a kernel makes for two kdamonds with one process each.
+    /// The files that a kernel makes for kdamonds with some processes each.
     pub(crate) fn damon(root: &Path) {
         put(root, &format!("{KDAMONDS}/nr_kdamonds"), "0");
-        (0..2).for_each(|number| kdamond(root, &format!("{KDAMONDS}/{number}")));
+        (0..COUNT).for_each(|number| kdamond(root, &format!("{KDAMONDS}/{number}")));
     }
 
     fn kdamond(root: &Path, kdamond: &str) {
@@ -639,7 +660,7 @@ pub(super) mod tests {
         let read = |file: &str| machine.text(&format!("{KDAMONDS}/{file}")).unwrap();
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
-            ("2".into(), "on".into())
+            (COUNT.to_string(), "on".into())
         );
         assert_eq!(read("1/state"), "off");
         assert_eq!(read("0/contexts/0/targets/0/pid_target"), "4711");
@@ -708,7 +729,7 @@ pub(super) mod tests {
         drop(knobs);
         assert_eq!(
             (read("nr_kdamonds"), read("0/state")),
-            ("2".into(), "on".into())
+            (COUNT.to_string(), "on".into())
         );
         put(root.path(), &format!("{KDAMONDS}/0/state"), "off");
         put(root.path(), &format!("{KDAMONDS}/nr_kdamonds"), "0");

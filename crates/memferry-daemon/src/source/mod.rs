@@ -12,7 +12,7 @@ use crate::error::DaemonError;
 use crate::knobs::{BALANCING, Knobs, PGHOT};
 use crate::machine::Machine;
 use crate::status::SampleStatus;
-use crate::tiering::{ProcessId, Seen};
+use crate::tiering::{CloseLook, ProcessId, Seen};
 
 pub use damon::absence as damon_absence;
 #[cfg(test)]
@@ -31,6 +31,9 @@ pub enum Report {
         demoted: u64,
     },
 }
+
+/// What a close look saw of chunks of a process.
+pub type CloseLooks = (ProcessId, Vec<CloseLook>);
 
 /// What reports heat.
 pub trait Source {
@@ -63,6 +66,19 @@ pub trait Source {
     /// # Errors
     /// The kernel refuses.
     fn report(&mut self, knobs: &mut Knobs) -> Result<Report, DaemonError>;
+
+    /// Looks for a while at each page of some chunks, of which `next` gives so many at most. Returns what the look before saw, once it is
+    /// over.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    fn look_closely(
+        &mut self,
+        _knobs: &mut Knobs,
+        _next: &mut dyn FnMut(usize) -> Option<(ProcessId, Vec<usize>)>,
+    ) -> Result<Option<CloseLooks>, DaemonError> {
+        Ok(None)
+    }
 
     /// How many bytes per second may go up; for sources with which the kernel moves.
     ///

@@ -166,7 +166,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub(super) fn run(mut self, born: u64, kernel_moves: bool) -> Vec<Move> {
+    /// What moves, and what each tenant, and all, may promote beyond that.
+    pub(super) fn run(mut self, born: u64, kernel_moves: bool) -> (Vec<Move>, Vec<u64>, u64) {
         self.limits();
         if !kernel_moves {
             self.make_room(born);
@@ -175,7 +176,7 @@ impl<'a> Round<'a> {
             self.exchange();
         }
         self.of.candidates = self.all;
-        self.moves
+        (self.moves, self.allowed, self.budget)
     }
 
     fn all_free(&self) -> u64 {
@@ -196,11 +197,17 @@ impl<'a> Round<'a> {
             cause,
             node: of.node,
             bytes: of.bytes,
+            pages: None,
         });
     }
 
     fn may_go_up(&self, of: &Candidate) -> bool {
         of.bytes <= self.allowed[of.group].min(self.budget)
+    }
+
+    /// Whether its tenant may have it beside what it has.
+    fn is_within_limit(&self, of: &Candidate) -> bool {
+        self.used[of.group] + of.bytes <= self.account(of.group).tenant.limit
     }
 
     /// The nearest node where it may go that has room for it, of equals the emptiest.
@@ -225,6 +232,7 @@ impl<'a> Round<'a> {
             cause,
             node,
             bytes: of.bytes,
+            pages: None,
         });
     }
 
@@ -320,7 +328,7 @@ impl<'a> Round<'a> {
         let mut room = room * chunk;
         let mut left = Vec::new();
         while let Some(of) = self.all.hot.pop() {
-            let is_due = of.bytes <= room && self.may_go_up(&of);
+            let is_due = of.bytes <= room && self.may_go_up(&of) && self.is_within_limit(&of);
             match self.node_for(&of).filter(|_| is_due) {
                 Some(node) => {
                     room -= of.bytes;
@@ -414,7 +422,8 @@ impl<'a> Round<'a> {
             let fits = |round: &Self, of: &Candidate| {
                 of.heat <= border.cold
                     && of.heat + MARGIN <= hot.heat
-                    && (of.group == hot.group || round.is_spare(of, false))
+                    && (of.group == hot.group
+                        || round.is_within_limit(&hot) && round.is_spare(of, false))
             };
             match self.displace(&hot, Cause::Exchange, fits) {
                 true => pairs -= 1,

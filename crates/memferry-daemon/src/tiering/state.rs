@@ -32,7 +32,7 @@ pub enum Below {
     RarelyUsed,
     /// It is used in bursts: it went up and came down before, and has not been in use for long enough since.
     Bursts,
-    /// Its group has its limit.
+    /// Its group has its limit: it waits for colder memory of the group to change places with.
     Limit,
     /// The rate of the group, or of the daemon, is nothing for the time being.
     NoRate,

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::Case;
 use crate::program::{self, Done, memferry, memferryd, number, signal};
 use crate::promote::need_tiers;
-use crate::victim::{FAULTS, HOT, NOBODY, PAGE, POOL, Victim};
+use crate::victim::{FAULTS, HOT, NOBODY, PAGE, POOL, SCATTERED, SCATTERED_EACH, Victim};
 
 pub const CASES: &[Case] = &[
     ("daemon_by_its_defaults_brings_hot_pages_up", defaults),
@@ -23,6 +23,7 @@ pub const CASES: &[Case] = &[
         "daemon_with_damon_brings_hot_pages_up_and_keeps_limits",
         damon,
     ),
+    ("daemon_finds_hot_pages_that_lie_scattered", scattered),
     ("daemon_tiers_memory_that_a_group_shares", pool),
     ("daemon_looks_at_more_processes_than_damon_watches", many),
     ("daemon_with_perf_brings_pages_up_that_fault", page_faults),
@@ -270,6 +271,40 @@ fn damon() -> Result<(), String> {
     assert!(!told.contains(WITHOUT_TRACEPOINT), "{told}");
     hot.assert_whole();
     idle.assert_whole();
+    assert_eq!(settings(), before);
+    Ok(())
+}
+
+/// One page of four is hot, and a limit leaves room for half of all: a piece of 2 MiB is as hot as any other, and the hot pages come up.
+fn scattered() -> Result<(), String> {
+    need_tiers()?;
+    has_damon()?;
+    let _quiet = Quiet::new();
+    let before = settings();
+    let (top, slow) = tiers();
+    let mut victim = Victim::free(BYTES, slow, SCATTERED);
+    let group =
+        format!("[[group]]\nname = \"some\"\nprocesses = [\"{SCATTERED}\"]\nlimit = \"32M\"\n");
+    let mut daemon = Daemon::new(&format!("act = true\nsource = \"damon\"\n{group}"));
+    let hot = BYTES / PAGE / SCATTERED_EACH;
+    let hot_on_top = |victim: &Victim| -> usize {
+        let each = top.iter().map(|node| victim.each_on(SCATTERED_EACH, *node));
+        each.sum()
+    };
+    let status = daemon.wait("the hot pages are in the top tier", |_| {
+        hot_on_top(&victim) * 100 >= hot * 95
+    });
+    println!(
+        "# up after {} s, {} of {} bytes promoted; CPU: daemon {} s, DAMON {} s",
+        status["seconds"],
+        self::group(&status, "some")["promoted"],
+        BYTES / SCATTERED_EACH,
+        status["cpu_seconds"],
+        status["source"]["cpu_seconds"]
+    );
+    assert!(on_top(&victim, &top) * PAGE <= 34 << 20);
+    daemon.end();
+    victim.assert_whole();
     assert_eq!(settings(), before);
     Ok(())
 }

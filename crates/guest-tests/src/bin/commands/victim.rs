@@ -18,6 +18,10 @@ pub const FAULTS: &str = "victim-faults";
 /// The name of a process that shares its memory with a child of the same name; each of them uses one half.
 pub const POOL: &str = "victim-hot-pool";
 
+/// The name of a process that uses one page of [`SCATTERED_EACH`] all the time, and no other.
+pub const SCATTERED: &str = "victim-hot-some";
+pub const SCATTERED_EACH: usize = 4;
+
 /// The user `nobody`.
 pub const NOBODY: u32 = 65534;
 
@@ -93,7 +97,13 @@ impl Victim {
 
     /// How many of its pages lie on a node, by the kernel's word.
     pub fn pages_on(&self, node: u32) -> usize {
-        let pages: Vec<usize> = (self.addr..self.addr + self.len).step_by(PAGE).collect();
+        self.each_on(1, node)
+    }
+
+    /// The same of one page of so many, from the first.
+    pub fn each_on(&self, step: usize, node: u32) -> usize {
+        let all = self.addr..self.addr + self.len;
+        let pages: Vec<usize> = all.step_by(step * PAGE).collect();
         let mut status = vec![i32::MIN; pages.len()];
         // SAFETY: both arrays have `pages.len()` entries.
         let ret = unsafe {
@@ -220,8 +230,13 @@ pub fn serve(arguments: &[&str]) -> ExitCode {
     }
     if name.starts_with(HOT) {
         let start = raw as usize;
+        let step = if *name == SCATTERED {
+            SCATTERED_EACH
+        } else {
+            1
+        };
         std::thread::spawn(move || {
-            for page in used.step_by(PAGE).cycle() {
+            for page in used.step_by(step * PAGE).cycle() {
                 // SAFETY: inside the mapping, which nobody writes any more.
                 unsafe { ((start + page) as *const u64).read_volatile() };
             }

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Close looks: a kdamond of its own takes some samples of each page of a few chunks, every page a region, and ends. What the regions of
+//! the others leave of the budget pays for it.
+//!
+//! DAMON's `fvaddr` takes regions as they are. With as many at least as there are, it never merges two, and what is one page large it does
+//! not split.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use memferry_linux::damon::{Context, Setup};
+use rustix::fs::{Mode, OFlags, openat};
+
+use super::super::CloseLooks;
+use super::super::aggregated::{Aggregated, Tracepoint};
+use super::{COUNT, UPDATE_US};
+use crate::error::DaemonError;
+use crate::knobs::{KDAMONDS, Knobs};
+use crate::status::SampleStatus;
+use crate::tiering::{CHUNK, CloseLook, ProcessId};
+
+/// The kdamond: the last.
+const NUMBER: usize = COUNT - 1;
+/// Chunks of a look at most: 4096 regions, and what is made of them in sysfs.
+const CHUNKS: usize = 8;
+/// Samples of each page.
+const SAMPLES: u8 = 8;
+/// From sample to sample at first, at least and at most.
+const INTERVALS_US: [u32; 3] = [20_000, 5_000, 1_280_000];
+/// Percent of pages that are in use in a sample: with fewer the next look's samples are twice as far apart, with more half as far. Then
+/// pages that are used more often than others are seen so more often.
+const IN_USE: [usize; 2] = [20, 60];
+/// A look's report is waited for after all its samples: each takes the kernel some microseconds a region.
+const LATE: Duration = Duration::from_millis(100);
+/// Seconds whose budget may be taken at once: what is new is looked at soon.
+const SAVED: f64 = 60.0;
+
+/// What looks closely.
+#[derive(Debug)]
+pub(super) struct Close {
+    /// CPU seconds in a second, and those that may be taken now.
+    cpu: f64,
+    credit: f64,
+    /// When that was reckoned, and CPU seconds of the other kdamonds by then.
+    last: Option<(Instant, f64)>,
+    interval_us: u32,
+    look: Option<Look>,
+    /// CPU seconds of all looks.
+    pub(super) spent: f64,
+    /// The kernel refuses.
+    is_refused: bool,
+}
+
+/// A look that goes on.
+#[derive(Debug)]
+struct Look {
+    process: ProcessId,
+    numbers: Vec<usize>,
+    began: Instant,
+    kdamond: u32,
+    aggregated: Aggregated,
+    /// CPU seconds that it took to begin.
+    begin: f64,
+}
+
+impl Close {
+    /// Within so many percent of one CPU.
+    pub(super) fn new(percent: u32) -> Self {
+        let cpu = f64::from(percent) / 100.0;
+        Self {
+            cpu,
+            credit: cpu * SAVED,
+            last: None,
+            interval_us: INTERVALS_US[0],
+            look: None,
+            spent: 0.0,
+            is_refused: false,
+        }
+    }
+
+    /// What the last look saw, if it is over; begins the next one if that is paid for. `others` are the CPU seconds of the other kdamonds.
+    pub(super) fn go_on(
+        &mut self,
+        knobs: &mut Knobs,
+        tracepoint: &Tracepoint,
+        others: f64,
+        next: &mut dyn FnMut(usize) -> Option<(ProcessId, Vec<usize>)>,
+    ) -> Result<Option<CloseLooks>, DaemonError> {
+        let now = Instant::now();
+        if let Some((then, before)) = self.last {
+            let passed = (now - then).as_secs_f64();
+            let taken = (others - before).max(0.0);
+            self.credit = (self.credit + self.cpu * passed - taken).min(self.cpu * SAVED);
+        }
+        self.last = Some((now, others));
+        let mut seen = None;
+        if let Some(look) = &self.look {
+            let samples = Duration::from_micros(self.interval_us.into()) * SAMPLES.into();
+            if look.began.elapsed() < samples + LATE {
+                return Ok(None);
+            }
+            seen = self.end(knobs)?;
+        }
+        if self.credit > 0.0 && !self.is_refused {
+            if let Some((process, numbers)) = next(CHUNKS) {
+                self.begin(knobs, tracepoint, process, numbers)?;
+            }
+        }
+        Ok(seen)
+    }
+
+    fn begin(
+        &mut self,
+        knobs: &mut Knobs,
+        tracepoint: &Tracepoint,
+        process: ProcessId,
+        numbers: Vec<usize>,
+    ) -> Result<(), DaemonError> {
+        let began = Instant::now();
+        let folder = format!("{KDAMONDS}/{NUMBER}");
+        let state = format!("{folder}/state");
+        // Somebody else's.
+        if knobs.read(&state).is_none_or(|state| state == "on") {
+            return Ok(());
+        }
+        let set = self.set(knobs, &folder, process, &numbers);
+        let on = set.and_then(|()| {
+            knobs.keep(&state, "off")?;
+            knobs.write(&state, "on")
+        });
+        if let Err(error) = on {
+            // The process may have ended.
+            if Path::new(&format!("/proc/{}", process.pid)).exists() {
+                tracing::info!("pages of large pieces are not told apart: {error}");
+                self.is_refused = true;
+            }
+            return Ok(());
+        }
+        let kdamond = knobs
+            .read(&format!("{folder}/pid"))
+            .and_then(|pid| pid.parse().ok());
+        let Some(kdamond) = kdamond else {
+            return Ok(());
+        };
+        match Aggregated::open(tracepoint, kdamond) {
+            Ok(aggregated) => {
+                self.look = Some(Look {
+                    process,
+                    numbers,
+                    began: Instant::now(),
+                    kdamond,
+                    aggregated,
+                    begin: began.elapsed().as_secs_f64(),
+                });
+            }
+            Err(error) => {
+                tracing::debug!("a close look cannot be listened to: {error}");
+                knobs.write(&state, "off")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is looked at.
+    fn set(
+        &self,
+        knobs: &Knobs,
+        folder: &str,
+        process: ProcessId,
+        numbers: &[usize],
+    ) -> Result<(), DaemonError> {
+        let page = rustix::param::page_size();
+        let count = numbers.len() * (CHUNK / page);
+        let context = format!("{folder}/contexts/0");
+        let targets = format!("{context}/targets");
+        let regions = format!("{targets}/0/regions");
+        let intervals = [
+            self.interval_us,
+            self.interval_us * u32::from(SAMPLES),
+            UPDATE_US,
+        ];
+        let mut setup = Setup::default();
+        // To write how many there are makes all below anew.
+        if knobs.read(&format!("{targets}/nr_targets")).as_deref() == Some("1") {
+            setup.intervals(&context, intervals);
+            setup.regions(&context, [count, count]);
+        } else {
+            let of = Context {
+                operations: "fvaddr",
+                intervals_us: intervals,
+                regions: [count, count],
+                targets: 1,
+                schemes: 0,
+            };
+            setup.context(NUMBER, &of);
+        }
+        setup.put(format!("{targets}/0/pid_target"), process.pid);
+        let nr_regions = format!("{regions}/nr_regions");
+        if knobs.read(&nr_regions) != Some(count.to_string()) {
+            setup.put(nr_regions, count);
+        }
+        for (file, text) in &setup.files {
+            knobs.write(file, text)?;
+        }
+        let pages = numbers
+            .iter()
+            .flat_map(|number| (number * CHUNK..(number + 1) * CHUNK).step_by(page));
+        write_regions(&knobs.root().join(&regions), pages, page)
+            .map_err(crate::error::file(&regions, "write the regions"))
+    }
+
+    /// Ends the look, and tells what it saw.
+    fn end(&mut self, knobs: &Knobs) -> Result<Option<CloseLooks>, DaemonError> {
+        let Some(mut look) = self.look.take() else {
+            return Ok(None);
+        };
+        let taken = cpu_seconds(knobs, look.kdamond);
+        let folder = format!("{KDAMONDS}/{NUMBER}");
+        // With its process it ends by itself, and another one may be somebody else's.
+        if knobs.read(&format!("{folder}/pid")) == Some(look.kdamond.to_string()) {
+            knobs.write(&format!("{folder}/state"), "off")?;
+        }
+        self.credit -= taken + look.begin;
+        self.spent += taken;
+        let mut records = SampleStatus::default();
+        let report = look
+            .aggregated
+            .report(1, SAMPLES.into(), Duration::ZERO, &mut records);
+        let regions = report
+            .and_then(|mut report| report.pop())
+            .unwrap_or_default();
+        // All of it was in use a moment ago. A kdamond that is late has told nothing yet.
+        if regions.is_empty() {
+            return Ok(None);
+        }
+        let page = rustix::param::page_size();
+        let pages = CHUNK / page;
+        let mut looks: Vec<CloseLook> = (look.numbers.iter())
+            .map(|number| CloseLook {
+                number: *number,
+                counts: vec![0; pages],
+                of: SAMPLES,
+                interval: Duration::from_micros(self.interval_us.into()),
+            })
+            .collect();
+        let mut in_use = 0;
+        for seen in &regions {
+            let at = look.numbers.binary_search(&(seen.range.start / CHUNK));
+            if let Ok(at) = at {
+                let count = seen.accesses.min(SAMPLES.into());
+                looks[at].counts[seen.range.start % CHUNK / page] = count as u8;
+                in_use += count as usize;
+            }
+        }
+        let [few, many] =
+            IN_USE.map(|percent| looks.len() * pages * usize::from(SAMPLES) * percent / 100);
+        let [_, least, most] = INTERVALS_US;
+        tracing::debug!(
+            pid = look.process.pid,
+            chunks = looks.len(),
+            interval_us = self.interval_us,
+            in_use,
+            cpu_ms = taken * 1e3,
+            begin_ms = look.begin * 1e3,
+            "a close look"
+        );
+        if in_use < few {
+            self.interval_us = (self.interval_us * 2).min(most);
+        } else if in_use > many {
+            self.interval_us = (self.interval_us / 2).max(least);
+        }
+        Ok(Some((look.process, looks)))
+    }
+}
+
+/// Writes regions of a page each.
+fn write_regions(folder: &Path, pages: impl Iterator<Item = usize>, page: usize) -> io::Result<()> {
+    let folder = File::open(folder)?;
+    let (mut name, mut text) = (String::new(), String::new());
+    for (index, at) in pages.enumerate() {
+        for (file, value) in [("start", at), ("end", at + page)] {
+            name.clear();
+            text.clear();
+            let _ = write!(name, "{index}/{file}");
+            let _ = write!(text, "{value}");
+            let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
+            let file = openat(&folder, &*name, flags, Mode::empty())?;
+            rustix::io::write(&file, text.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// CPU seconds of a thread that runs: to the nanosecond where the kernel tells, else in ticks.
+fn cpu_seconds(knobs: &Knobs, pid: u32) -> f64 {
+    let exact = knobs.read(&format!("proc/{pid}/schedstat"));
+    let exact = exact.and_then(|text| text.split_whitespace().next()?.parse::<f64>().ok());
+    let ticks = || {
+        let stat = knobs.read(&format!("proc/{pid}/stat"))?;
+        memferry_linux::process::cpu_seconds(&stat)
+    };
+    exact.map(|ns| ns / 1e9).or_else(ticks).unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::{put, tree};
+    use crate::source::damon_tree;
+
+    #[test]
+    fn each_page_of_what_is_looked_at_is_a_region() {
+        let root = tree();
+        damon_tree(root.path());
+        let folder = format!("{KDAMONDS}/{NUMBER}");
+        let target = format!("{folder}/contexts/0/targets/0");
+        let page = rustix::param::page_size();
+        let count = 2 * CHUNK / page;
+        put(root.path(), &format!("{target}/regions/nr_regions"), "0");
+        for region in 0..count {
+            for file in ["start", "end"] {
+                put(
+                    root.path(),
+                    &format!("{target}/regions/{region}/{file}"),
+                    "",
+                );
+            }
+        }
+        let knobs = Knobs::open(root.path()).unwrap();
+        let mut close = Close::new(3);
+        let process = ProcessId { pid: 7, start: 9 };
+        let read = |file: &str| knobs.read(&format!("{folder}/contexts/{file}")).unwrap();
+        let set = |close: &Close, numbers: &[usize]| close.set(&knobs, &folder, process, numbers);
+        set(&close, &[3, 9]).unwrap();
+        assert_eq!([read("nr_contexts"), read("0/operations")], ["1", "fvaddr"]);
+        assert_eq!(read("0/targets/0/pid_target"), "7");
+        let attributes = |file: &str| read(&format!("0/monitoring_attrs/{file}"));
+        let bounds = ["nr_regions/min", "nr_regions/max"].map(attributes);
+        assert_eq!(bounds, [count.to_string(), count.to_string()]);
+        let intervals = ["intervals/sample_us", "intervals/aggr_us"].map(attributes);
+        assert_eq!(intervals, ["20000", "160000"]);
+        let mut before = 0;
+        for region in 0..count {
+            let of = |file| {
+                read(&format!("0/targets/0/regions/{region}/{file}"))
+                    .parse()
+                    .unwrap()
+            };
+            let (start, end): (usize, usize) = (of("start"), of("end"));
+            assert!(start >= before && end == start + page && [3, 9].contains(&(start / CHUNK)));
+            before = end;
+        }
+        // The kernel would make all of it anew.
+        put(
+            root.path(),
+            &format!("{folder}/contexts/nr_contexts"),
+            "kept",
+        );
+        put(root.path(), &format!("{target}/regions/0/start"), "");
+        close.interval_us = 10_000;
+        set(&close, &[4, 5]).unwrap();
+        assert_eq!(
+            [read("nr_contexts"), attributes("intervals/sample_us")],
+            ["kept", "10000"]
+        );
+        assert_eq!(read("0/targets/0/regions/0/start"), (4 * CHUNK).to_string());
+    }
+
+    /// What the watching kdamonds take is not there for looks, and what is saved is bounded.
+    #[test]
+    fn looks_are_paid_for() {
+        let root = tree();
+        let mut knobs = Knobs::open(root.path()).unwrap();
+        let tracepoint = Tracepoint::default();
+        let mut asked = |close: &mut Close, seconds: f64, others: f64| {
+            close.last = close
+                .last
+                .map(|(_, before)| (Instant::now() - Duration::from_secs_f64(seconds), before));
+            let mut is_asked = false;
+            let mut next = |most| {
+                is_asked = most == CHUNKS;
+                None
+            };
+            close
+                .go_on(&mut knobs, &tracepoint, others, &mut next)
+                .unwrap();
+            is_asked
+        };
+        let mut close = Close::new(3);
+        assert!(asked(&mut close, 0.0, 1.0), "what is new is looked at soon");
+        close.credit = -0.1;
+        assert!(!asked(&mut close, 3.0, 1.0));
+        assert!(asked(&mut close, 1.0, 1.0));
+        assert!(!asked(&mut close, 10.0, 1.5));
+        assert!(asked(&mut close, 3600.0, 1.5) && close.credit <= 0.03 * SAVED);
+    }
+}
