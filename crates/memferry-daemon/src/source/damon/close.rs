@@ -35,8 +35,8 @@ const INTERVALS_US: [u32; 3] = [20_000, 5_000, 1_280_000];
 /// Percent of pages that are in use in a sample: with fewer the next look's samples are twice as far apart, with more half as far. Then
 /// pages that are used more often than others are seen so more often.
 const IN_USE: [usize; 2] = [20, 60];
-/// A look's report is waited for after all its samples: each takes the kernel some microseconds a region.
-const LATE: Duration = Duration::from_millis(100);
+/// A look that has told nothing so long after its last sample was due is given up. Each sample takes the kernel some microseconds a region.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Seconds whose budget may be taken at once: what is new is looked at soon.
 const SAVED: f64 = 60.0;
 
@@ -83,6 +83,13 @@ struct Look {
     begin: f64,
 }
 
+impl Look {
+    /// With its process it ends by itself, and another one may be somebody else's.
+    fn goes_on(&self, knobs: &Knobs) -> bool {
+        knobs.read(&format!("{KDAMONDS}/{NUMBER}/pid")) == Some(self.kdamond.to_string())
+    }
+}
+
 impl Close {
     /// Within so many percent of one CPU.
     pub(super) fn new(percent: u32) -> Self {
@@ -117,7 +124,12 @@ impl Close {
         let mut seen = None;
         if let Some(look) = &self.look {
             let samples = Duration::from_micros(self.interval_us.into()) * SAMPLES.into();
-            if look.began.elapsed() < samples + LATE {
+            let passed = look.began.elapsed();
+            let may_be_over = passed > samples
+                && (look.aggregated.has_any()
+                    || !look.goes_on(knobs)
+                    || passed > samples + PATIENCE);
+            if !may_be_over {
                 return Ok(None);
             }
             seen = self.end(knobs)?;
@@ -239,10 +251,9 @@ impl Close {
             return Ok(None);
         };
         let taken = cpu_seconds(knobs, look.kdamond);
-        let folder = format!("{KDAMONDS}/{NUMBER}");
-        // With its process it ends by itself, and another one may be somebody else's.
-        if knobs.read(&format!("{folder}/pid")) == Some(look.kdamond.to_string()) {
-            knobs.write(&format!("{folder}/state"), "off")?;
+        // Once it has ended all of its report is there.
+        if look.goes_on(knobs) {
+            knobs.write(&format!("{KDAMONDS}/{NUMBER}/state"), "off")?;
         }
         self.credit -= taken + look.begin;
         self.spent += taken;
@@ -253,18 +264,21 @@ impl Close {
         let regions = report
             .and_then(|mut report| report.pop())
             .unwrap_or_default();
-        // All of it was in use a moment ago. A kdamond that is late has told nothing yet.
+        // All of it was in use a moment ago: it was late.
         if regions.is_empty() {
             return Ok(None);
         }
         let page = rustix::param::page_size();
         let pages = CHUNK / page;
+        // A sample marks all pages, waits, and looks at all of them.
+        let marking = Duration::from_secs_f64(taken) / (2 * u32::from(SAMPLES));
+        let interval = Duration::from_micros(self.interval_us.into()) + marking;
         let mut looks: Vec<CloseLook> = (look.numbers.iter())
             .map(|number| CloseLook {
                 number: *number,
                 counts: vec![0; pages],
                 of: SAMPLES,
-                interval: Duration::from_micros(self.interval_us.into()),
+                interval,
             })
             .collect();
         let mut in_use = 0;
