@@ -36,9 +36,8 @@ const CHANGED_COST: u32 = 100;
 /// The same where they did not: the policy of a whole mapping changes without a trace.
 const SAME_COST: u32 = 1000;
 const MOST_OWNER_AGE: Duration = Duration::from_secs(600);
-/// Pages of a chunk whose nodes are asked for, and those where some of them are in the top tier and some are not.
+/// Pages of a chunk whose nodes are asked for; all, where some of them are in the top tier and some are not.
 const SAMPLES: usize = 8;
-const MIXED_SAMPLES: usize = 64;
 /// Pages of one call that asks.
 const ASK: usize = 512;
 /// What became of a chunk, bytes.
@@ -328,13 +327,13 @@ impl Kernel {
         let chunks = chunks(&of, &self.own(&machine.root, process, &(0..usize::MAX))?)?;
         let mut left = self.left_of(&machine.root, process, &of)?;
         let mut found = sampled(machine, process, &of, chunks.iter(), SAMPLES)?;
-        // Where single pages moved, and a limit is to hold, eight tell too little.
+        // Where single pages moved, and a limit is to hold, eight would tell too much one time and too little another.
         let is_mixed = |place: &Placed| 0 < place.top && place.top < place.resident;
         let mixed: Vec<usize> = (0..found.len())
             .filter(|at| is_mixed(&found[*at].0))
             .collect();
         let again = mixed.iter().map(|at| &chunks[*at]);
-        let again = sampled(machine, process, &of, again, MIXED_SAMPLES)?;
+        let again = sampled(machine, process, &of, again, CHUNK)?;
         for (at, place) in mixed.into_iter().zip(again) {
             found[at] = place;
         }
@@ -356,12 +355,15 @@ fn sampled<'a>(
     let (mut places, mut all) = (Vec::new(), Vec::new());
     for (number, runs) in chunks {
         let (sampled, before) = (samples(runs, most), all.len());
-        for at in &sampled {
-            // What others map as well does not move, and would count for each of them.
-            if of.is_exclusive(*at)? {
-                all.push(*at);
-            }
-        }
+        // What others map as well does not move, and would count for each of them.
+        let (first, end) = (
+            runs.first().map_or(0, |run| run.start),
+            runs.last().map_or(0, |run| run.end),
+        );
+        let exclusive = of.exclusive(&(first..end))?;
+        let page = rustix::param::page_size();
+        let is_own = |at: &&usize| exclusive.get((**at - first) / page) == Some(&true);
+        all.extend(sampled.iter().filter(is_own));
         let (bytes, own) = (
             runs.iter().map(Range::len).sum::<usize>(),
             all.len() - before,
@@ -768,7 +770,7 @@ mod tests {
         }
         let pages = || Pages::of(Path::new(&format!("/proc/{child}"))).unwrap();
         let last = start as usize + 4 * CHUNK;
-        while !pages().is_exclusive(last - 4096).unwrap() {
+        while pages().exclusive(&(last - 4096..last)).unwrap() != [true] {
             std::thread::yield_now();
         }
         let found = crate::shared::find(root.path(), |_| Some(0)).unwrap();
