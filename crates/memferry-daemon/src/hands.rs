@@ -36,7 +36,7 @@ const CHANGED_COST: u32 = 100;
 /// The same where they did not: the policy of a whole mapping changes without a trace.
 const SAME_COST: u32 = 1000;
 const MOST_OWNER_AGE: Duration = Duration::from_secs(600);
-/// Pages of a chunk whose nodes are asked for.
+/// Pages of a chunk whose nodes are asked for; all, where some of them are in the top tier and some are not.
 const SAMPLES: usize = 8;
 /// Pages of one call that asks.
 const ASK: usize = 512;
@@ -233,13 +233,16 @@ impl Known {
     }
 }
 
+/// A chunk's number, and its present runs.
+type Chunk = (usize, Vec<Range<usize>>);
+
 /// Chunks with their present runs.
 #[allow(
     clippy::single_range_in_vec_init,
     reason = "lists of ranges, of which this is the first"
 )]
-fn chunks(pages: &Pages, ranges: &[Range<usize>]) -> io::Result<Vec<(usize, Vec<Range<usize>>)>> {
-    let mut chunks: Vec<(usize, Vec<Range<usize>>)> = Vec::new();
+fn chunks(pages: &Pages, ranges: &[Range<usize>]) -> io::Result<Vec<Chunk>> {
+    let mut chunks: Vec<Chunk> = Vec::new();
     let mut add = |run: Range<usize>| {
         let mut at = run.start;
         while at < run.end {
@@ -258,12 +261,18 @@ fn chunks(pages: &Pages, ranges: &[Range<usize>]) -> io::Result<Vec<(usize, Vec<
     Ok(chunks)
 }
 
-/// Some of the pages of runs, evenly.
-fn samples(runs: &[Range<usize>]) -> Vec<usize> {
+/// Some of the pages of runs, one of each of equal parts, somewhere in it: programs and moves know strides.
+fn samples(runs: &[Range<usize>], most: usize) -> Vec<usize> {
     let page = rustix::param::page_size();
     let pages: usize = runs.iter().map(|run| run.len() / page).sum();
-    let count = pages.min(SAMPLES);
-    let mut wanted = (0..count).map(|index| index * pages / count).peekable();
+    let count = pages.min(most);
+    let first = runs.first().map_or(0, |run| run.start / page);
+    let wanted = (0..count).map(|index| {
+        let part = index * pages / count..(index + 1) * pages / count;
+        let hash = ((first + index) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        part.start + (hash >> 32) as usize % part.len()
+    });
+    let mut wanted = wanted.peekable();
     let (mut found, mut before) = (Vec::with_capacity(count), 0);
     for run in runs {
         let of = run.len() / page;
@@ -317,48 +326,68 @@ impl Kernel {
         let of = Pages::of(&folder)?;
         let chunks = chunks(&of, &self.own(&machine.root, process, &(0..usize::MAX))?)?;
         let mut left = self.left_of(&machine.root, process, &of)?;
-        let (mut places, mut all) = (Vec::with_capacity(chunks.len()), Vec::new());
-        let mut copies = 0;
-        for (number, runs) in chunks {
-            let (sampled, before) = (samples(&runs), all.len());
-            for at in &sampled {
-                // What others map as well does not move, and would count for each of them.
-                if of.is_exclusive(*at)? {
-                    all.push(*at);
-                }
-            }
-            let (bytes, own) = (
-                runs.iter().map(Range::len).sum::<usize>(),
-                all.len() - before,
-            );
-            let resident = bytes * own / sampled.len().max(1);
-            let place = Placed {
-                number,
-                resident: resident as u64,
-                ..Placed::default()
-            };
-            copies += bytes - resident;
-            places.push((place, own));
+        let mut found = sampled(machine, process, &of, chunks.iter(), SAMPLES)?;
+        // Where single pages moved, and a limit is to hold, eight would tell too much one time and too little another.
+        let is_mixed = |place: &Placed| 0 < place.top && place.top < place.resident;
+        let mixed: Vec<usize> = (0..found.len())
+            .filter(|at| is_mixed(&found[*at].0))
+            .collect();
+        let again = mixed.iter().map(|at| &chunks[*at]);
+        let again = sampled(machine, process, &of, again, CHUNK)?;
+        for (at, place) in mixed.into_iter().zip(again) {
+            found[at] = place;
         }
-        left.insert(Unmovable::Copies, copies as u64);
+        let copies = found.iter().map(|(_, copies)| copies).sum();
+        left.insert(Unmovable::Copies, copies);
         self.left.insert(process.into(), left);
-        let mut nodes = nodes(process, &all)?.into_iter();
-        let place = |(place, own): (Placed, usize)| {
-            // A page that has gone meanwhile lies nowhere.
-            let known: Vec<i32> = (nodes.by_ref().take(own))
-                .filter(|node| *node >= 0)
-                .collect();
-            let (count, node) = top_of(machine, known.iter().copied());
-            let resident = if known.is_empty() { 0 } else { place.resident };
-            Placed {
-                resident,
-                top: resident * count / known.len().max(1) as u64,
-                node,
-                ..place
-            }
-        };
-        Ok(places.into_iter().map(place).collect())
+        Ok(found.into_iter().map(|(place, _)| place).collect())
     }
+}
+
+/// Where chunks of a process lie, by so many pages of each, and the bytes that others map as well.
+fn sampled<'a>(
+    machine: &Machine,
+    process: ProcessId,
+    of: &Pages,
+    chunks: impl Iterator<Item = &'a Chunk>,
+    most: usize,
+) -> io::Result<Vec<(Placed, u64)>> {
+    let (mut places, mut all) = (Vec::new(), Vec::new());
+    for (number, runs) in chunks {
+        let (sampled, before) = (samples(runs, most), all.len());
+        // What others map as well does not move, and would count for each of them.
+        let (first, end) = (
+            runs.first().map_or(0, |run| run.start),
+            runs.last().map_or(0, |run| run.end),
+        );
+        let exclusive = of.exclusive(&(first..end))?;
+        let page = rustix::param::page_size();
+        let is_own = |at: &&usize| exclusive.get((**at - first) / page) == Some(&true);
+        all.extend(sampled.iter().filter(is_own));
+        let (bytes, own) = (
+            runs.iter().map(Range::len).sum::<usize>(),
+            all.len() - before,
+        );
+        let resident = bytes * own / sampled.len().max(1);
+        places.push((*number, resident as u64, (bytes - resident) as u64, own));
+    }
+    let mut nodes = nodes(process, &all)?.into_iter();
+    let place = |(number, resident, copies, own): (usize, u64, u64, usize)| {
+        // A page that has gone meanwhile lies nowhere.
+        let known: Vec<i32> = (nodes.by_ref().take(own))
+            .filter(|node| *node >= 0)
+            .collect();
+        let (count, node) = top_of(machine, known.iter().copied());
+        let resident = if known.is_empty() { 0 } else { resident };
+        let place = Placed {
+            number,
+            resident,
+            top: resident * count / known.len().max(1) as u64,
+            node,
+        };
+        (place, copies)
+    };
+    Ok(places.into_iter().map(place).collect())
 }
 
 /// How many pages of some nodes are in the top tier, and the node there that has the most of them.
@@ -546,13 +575,26 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn samples_are_even_and_within_the_runs() {
+    fn samples_are_of_equal_parts_and_within_the_runs() {
         let page = rustix::param::page_size();
-        assert_eq!(samples(&[]), [0_usize; 0]);
-        assert_eq!(samples(&[0..page, 7 * page..8 * page]), [0, 7 * page]);
+        assert_eq!(samples(&[], SAMPLES), [0_usize; 0]);
+        let both = [0..page, 7 * page..8 * page];
+        assert_eq!(samples(&both, SAMPLES), [0, 7 * page]);
         let runs = [0..12 * page, 100 * page..104 * page];
-        let found: Vec<usize> = samples(&runs).iter().map(|at| at / page).collect();
-        assert_eq!(found, [0, 2, 4, 6, 8, 10, 100, 102]);
+        let found = samples(&runs, SAMPLES);
+        let parts: Vec<usize> = (found.iter())
+            .map(|at| at / page - if *at < 100 * page { 0 } else { 88 })
+            .map(|at| at / 2)
+            .collect();
+        assert_eq!(parts, [0, 1, 2, 3, 4, 5, 6, 7]);
+        // Every fourth page of a chunk is no more likely than any other.
+        let each_fourth = |chunk: usize| {
+            let start = chunk * CHUNK;
+            let found = samples(&[start..start + CHUNK], SAMPLES);
+            found.iter().filter(|at| (*at / page) % 4 == 0).count()
+        };
+        let count: usize = (0..1000).map(each_fourth).sum();
+        assert!((1800..2200).contains(&count), "{count} of 8000");
     }
 
     #[test]
@@ -728,7 +770,7 @@ mod tests {
         }
         let pages = || Pages::of(Path::new(&format!("/proc/{child}"))).unwrap();
         let last = start as usize + 4 * CHUNK;
-        while !pages().is_exclusive(last - 4096).unwrap() {
+        while pages().exclusive(&(last - 4096..last)).unwrap() != [true] {
             std::thread::yield_now();
         }
         let found = crate::shared::find(root.path(), |_| Some(0)).unwrap();

@@ -182,6 +182,8 @@ struct Chunk {
     gone: Option<u32>,
     /// Round in which it was last seen in use; 0 for never.
     last: u32,
+    /// Single pages of it moved since it last moved whole.
+    has_pages_moved: bool,
     /// Left alone until this round, since it would not move so many times in a row.
     refused: (u32, u32),
 }
@@ -190,6 +192,13 @@ impl Chunk {
     /// Whether it would not move, and is left alone.
     fn is_refused(&self, round: u32) -> bool {
         self.refused.0 > round
+    }
+
+    /// Whether it was found to be a mixture: what lies in either tier belongs there. Few pages move by chance.
+    fn is_ranked(&self) -> bool {
+        let eighth = self.place.resident / 8;
+        let is_mixed = (eighth..=self.place.resident - eighth).contains(&self.place.top);
+        self.has_pages_moved && is_mixed
     }
 
     /// Whether it came lately to where it is, and stays.
@@ -565,8 +574,10 @@ impl Tiering {
         }
         // Of a chunk of which some pages moved, as much is hot and cold as before.
         if of.pages.is_some() {
+            chunk.has_pages_moved |= moved > 0;
             return;
         }
+        chunk.has_pages_moved &= moved == 0;
         if stayed > 0 {
             let (until, times) = &mut chunk.refused;
             *until = number.saturating_add(LEAVE_ALONE << *times);

@@ -150,6 +150,8 @@ enum Way {
     Read(File),
 }
 
+/// Bytes of an entry of /proc/PID/pagemap.
+const ENTRY: usize = 8;
 /// The page is in memory (bit 63 of an entry of /proc/PID/pagemap).
 const ENTRY_PRESENT: u64 = 1 << 63;
 /// It is mapped once, by this process (bit 56).
@@ -203,17 +205,20 @@ impl Pages {
         Ok(())
     }
 
-    /// Whether the page at an address is in memory, and nobody else maps it.
+    /// Of the pages of a range, which are in memory and mapped by nobody else.
     ///
     /// # Errors
     /// The process may not be looked at any more.
-    pub fn is_exclusive(&self, at: usize) -> io::Result<bool> {
+    pub fn exclusive(&self, range: &Range<usize>) -> io::Result<Vec<bool>> {
         let (Way::Scan(Pagemap { file }) | Way::Read(file)) = &self.way;
         self.pauses.between_calls();
-        let mut entry = [0; 8];
-        let got = file.read_at(&mut entry, (at / rustix::param::page_size() * 8) as u64)?;
+        let page = rustix::param::page_size();
+        let mut entries = vec![0; range.len() / page * ENTRY];
+        let got = file.read_at(&mut entries, (range.start / page * ENTRY) as u64)?;
         let bits = ENTRY_PRESENT | ENTRY_EXCLUSIVE;
-        Ok(got == entry.len() && u64::from_ne_bytes(entry) & bits == bits)
+        let is_exclusive = |entry: &[u8; ENTRY]| u64::from_ne_bytes(*entry) & bits == bits;
+        let (entries, _) = entries[..got].as_chunks();
+        Ok(entries.iter().map(is_exclusive).collect())
     }
 }
 

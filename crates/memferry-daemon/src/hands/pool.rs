@@ -7,7 +7,7 @@ use std::path::Path;
 
 use memferry_linux::pagemap::Pages;
 
-use super::{Kernel, nodes, samples, top_of, without};
+use super::{Kernel, SAMPLES, nodes, samples, top_of, without};
 use crate::machine::Machine;
 use crate::owner::Unmovable;
 use crate::shared::{Mapping, SharedMemory};
@@ -160,7 +160,7 @@ impl Kernel {
             let all: Vec<Range<usize>> = runs.iter().map(|(run, ..)| run.clone()).collect();
             let bytes: usize = all.iter().map(Range::len).sum();
             places.insert(*number, (bytes as u64, Vec::new()));
-            for offset in samples(&all) {
+            for offset in samples(&all, SAMPLES) {
                 let mut runs = runs.iter();
                 let Some((_, lender, distance)) = runs.find(|(run, ..)| run.contains(&offset))
                 else {

@@ -110,6 +110,11 @@ impl Aggregated {
         })
     }
 
+    /// Whether some of a report is there.
+    pub(super) fn has_any(&self) -> bool {
+        self.ring.wait(Duration::ZERO)
+    }
+
     /// The next report, or the last of those that came meanwhile, of so many targets; it is waited for so long at most. `of` are the
     /// samples that it covers. `None` where the ring lost records: memory in use would look idle. The kernel tells of a loss with the next
     /// record that fits, so the report before may have been short as well.

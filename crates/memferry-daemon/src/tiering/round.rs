@@ -33,6 +33,8 @@ pub(super) struct Candidate {
     /// Whether the last report saw it in use, and whether enough is known of it to call it cold.
     in_use: bool,
     is_known: bool,
+    /// Whether its hot pages are up already, as far as there is room for them.
+    is_ranked: bool,
 }
 
 /// Candidates by what may become of them. A large host has a hundred thousand: the lists are kept from round to round, since to allocate
@@ -122,6 +124,7 @@ impl<'a> Round<'a> {
                     is_idle,
                     in_use: chunk.seen > 0,
                     is_known,
+                    is_ranked: chunk.is_ranked(),
                 };
                 if may_go_down && is_known {
                     u32::count(&[*record], now, &mut top);
@@ -348,7 +351,11 @@ impl<'a> Round<'a> {
         let mut stuck = BTreeSet::new();
         while let Some(hot) = self.all.hot.pop() {
             let is_below = self.used[hot.group] + hot.bytes <= self.account(hot.group).share;
-            if !is_below || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
+            if !is_below
+                || hot.is_ranked
+                || stuck.contains(&(hot.group, hot.reach))
+                || !self.may_go_up(&hot)
+            {
                 left.push(hot);
                 continue;
             }
@@ -416,12 +423,14 @@ impl<'a> Round<'a> {
             .pop()
             .filter(|hot| pairs > 0 && hot.heat >= border.hot)
         {
-            if stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
+            if hot.is_ranked || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 continue;
             }
+            // Its hot pages would go along.
+            let margin = |of: &Candidate| MARGIN << u32::from(of.is_ranked && of.in_use);
             let fits = |round: &Self, of: &Candidate| {
                 of.heat <= border.cold
-                    && of.heat + MARGIN <= hot.heat
+                    && of.heat + margin(of) <= hot.heat
                     && (of.group == hot.group
                         || round.is_within_limit(&hot) && round.is_spare(of, false))
             };

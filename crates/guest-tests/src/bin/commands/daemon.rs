@@ -275,7 +275,8 @@ fn damon() -> Result<(), String> {
     Ok(())
 }
 
-/// One page of four is hot, and a limit leaves room for half of all: a piece of 2 MiB is as hot as any other, and the hot pages come up.
+/// One page of four is hot, and a limit leaves room for half of all: a piece of 2 MiB is as hot as any other, and the hot pages come up. A
+/// look takes this machine half a second, so it may take more of it than by default.
 fn scattered() -> Result<(), String> {
     need_tiers()?;
     has_damon()?;
@@ -285,7 +286,9 @@ fn scattered() -> Result<(), String> {
     let mut victim = Victim::free(BYTES, slow, SCATTERED);
     let group =
         format!("[[group]]\nname = \"some\"\nprocesses = [\"{SCATTERED}\"]\nlimit = \"32M\"\n");
-    let mut daemon = Daemon::new(&format!("act = true\nsource = \"damon\"\n{group}"));
+    let mut daemon = Daemon::new(&format!(
+        "act = true\nsource = \"damon\"\nsource_cpu = \"50%\"\n{group}"
+    ));
     let hot = BYTES / PAGE / SCATTERED_EACH;
     let hot_on_top = |victim: &Victim| -> usize {
         let each = top.iter().map(|node| victim.each_on(SCATTERED_EACH, *node));

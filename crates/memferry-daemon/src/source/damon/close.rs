@@ -8,11 +8,13 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::super::CloseLooks;
 use super::super::aggregated::{Aggregated, Tracepoint};
@@ -33,10 +35,15 @@ const INTERVALS_US: [u32; 3] = [20_000, 5_000, 1_280_000];
 /// Percent of pages that are in use in a sample: with fewer the next look's samples are twice as far apart, with more half as far. Then
 /// pages that are used more often than others are seen so more often.
 const IN_USE: [usize; 2] = [20, 60];
-/// A look's report is waited for after all its samples: each takes the kernel some microseconds a region.
-const LATE: Duration = Duration::from_millis(100);
+/// A look that has told nothing so long after its last sample was due is given up. Each sample takes the kernel some microseconds a region.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Seconds whose budget may be taken at once: what is new is looked at soon.
 const SAVED: f64 = 60.0;
+
+/// Looks that the kernel may refuse one after the other: with a process that ends, or somebody else's `nr_kdamonds`, one fails.
+const TRIES: u32 = 3;
+/// Descriptors that are left to the rest of the daemon.
+const DESCRIPTORS: u64 = 1024;
 
 /// What looks closely.
 #[derive(Debug)]
@@ -50,8 +57,18 @@ pub(super) struct Close {
     look: Option<Look>,
     /// CPU seconds of all looks.
     pub(super) spent: f64,
-    /// The kernel refuses.
-    is_refused: bool,
+    files: RegionFiles,
+    /// Looks in a row that the kernel refused.
+    refused: u32,
+}
+
+/// Files of regions: to open each for each look would take more than the samples take.
+#[derive(Debug)]
+struct RegionFiles {
+    /// The start and the end of the first regions.
+    open: Vec<OwnedFd>,
+    /// That may be open.
+    most: usize,
 }
 
 /// A look that goes on.
@@ -66,6 +83,13 @@ struct Look {
     begin: f64,
 }
 
+impl Look {
+    /// With its process it ends by itself, and another one may be somebody else's.
+    fn goes_on(&self, knobs: &Knobs) -> bool {
+        knobs.read(&format!("{KDAMONDS}/{NUMBER}/pid")) == Some(self.kdamond.to_string())
+    }
+}
+
 impl Close {
     /// Within so many percent of one CPU.
     pub(super) fn new(percent: u32) -> Self {
@@ -77,7 +101,8 @@ impl Close {
             interval_us: INTERVALS_US[0],
             look: None,
             spent: 0.0,
-            is_refused: false,
+            files: RegionFiles::new(),
+            refused: 0,
         }
     }
 
@@ -99,12 +124,17 @@ impl Close {
         let mut seen = None;
         if let Some(look) = &self.look {
             let samples = Duration::from_micros(self.interval_us.into()) * SAMPLES.into();
-            if look.began.elapsed() < samples + LATE {
+            let passed = look.began.elapsed();
+            let may_be_over = passed > samples
+                && (look.aggregated.has_any()
+                    || !look.goes_on(knobs)
+                    || passed > samples + PATIENCE);
+            if !may_be_over {
                 return Ok(None);
             }
             seen = self.end(knobs)?;
         }
-        if self.credit > 0.0 && !self.is_refused {
+        if self.credit > 0.0 && self.refused < TRIES {
             if let Some((process, numbers)) = next(CHUNKS) {
                 self.begin(knobs, tracepoint, process, numbers)?;
             }
@@ -132,13 +162,14 @@ impl Close {
             knobs.write(&state, "on")
         });
         if let Err(error) = on {
-            // The process may have ended.
-            if Path::new(&format!("/proc/{}", process.pid)).exists() {
+            self.files.open.clear();
+            self.refused += 1;
+            if self.refused == TRIES {
                 tracing::info!("pages of large pieces are not told apart: {error}");
-                self.is_refused = true;
             }
             return Ok(());
         }
+        self.refused = 0;
         let kdamond = knobs
             .read(&format!("{folder}/pid"))
             .and_then(|pid| pid.parse().ok());
@@ -166,7 +197,7 @@ impl Close {
 
     /// Writes what is looked at.
     fn set(
-        &self,
+        &mut self,
         knobs: &Knobs,
         folder: &str,
         process: ProcessId,
@@ -201,6 +232,7 @@ impl Close {
         let nr_regions = format!("{regions}/nr_regions");
         if knobs.read(&nr_regions) != Some(count.to_string()) {
             setup.put(nr_regions, count);
+            self.files.open.clear();
         }
         for (file, text) in &setup.files {
             knobs.write(file, text)?;
@@ -208,7 +240,8 @@ impl Close {
         let pages = numbers
             .iter()
             .flat_map(|number| (number * CHUNK..(number + 1) * CHUNK).step_by(page));
-        write_regions(&knobs.root().join(&regions), pages, page)
+        (self.files)
+            .write(&knobs.root().join(&regions), pages, page)
             .map_err(crate::error::file(&regions, "write the regions"))
     }
 
@@ -218,10 +251,9 @@ impl Close {
             return Ok(None);
         };
         let taken = cpu_seconds(knobs, look.kdamond);
-        let folder = format!("{KDAMONDS}/{NUMBER}");
-        // With its process it ends by itself, and another one may be somebody else's.
-        if knobs.read(&format!("{folder}/pid")) == Some(look.kdamond.to_string()) {
-            knobs.write(&format!("{folder}/state"), "off")?;
+        // Once it has ended all of its report is there.
+        if look.goes_on(knobs) {
+            knobs.write(&format!("{KDAMONDS}/{NUMBER}/state"), "off")?;
         }
         self.credit -= taken + look.begin;
         self.spent += taken;
@@ -232,18 +264,21 @@ impl Close {
         let regions = report
             .and_then(|mut report| report.pop())
             .unwrap_or_default();
-        // All of it was in use a moment ago. A kdamond that is late has told nothing yet.
+        // All of it was in use a moment ago: it was late.
         if regions.is_empty() {
             return Ok(None);
         }
         let page = rustix::param::page_size();
         let pages = CHUNK / page;
+        // A sample marks all pages, waits, and looks at all of them.
+        let marking = Duration::from_secs_f64(taken) / (2 * u32::from(SAMPLES));
+        let interval = Duration::from_micros(self.interval_us.into()) + marking;
         let mut looks: Vec<CloseLook> = (look.numbers.iter())
             .map(|number| CloseLook {
                 number: *number,
                 counts: vec![0; pages],
                 of: SAMPLES,
-                interval: Duration::from_micros(self.interval_us.into()),
+                interval,
             })
             .collect();
         let mut in_use = 0;
@@ -276,22 +311,53 @@ impl Close {
     }
 }
 
-/// Writes regions of a page each.
-fn write_regions(folder: &Path, pages: impl Iterator<Item = usize>, page: usize) -> io::Result<()> {
-    let folder = File::open(folder)?;
-    let (mut name, mut text) = (String::new(), String::new());
-    for (index, at) in pages.enumerate() {
-        for (file, value) in [("start", at), ("end", at + page)] {
-            name.clear();
+impl RegionFiles {
+    /// Lets this process have the descriptors that it wants, as far as it may.
+    fn new() -> Self {
+        let wanted = 2 * (CHUNKS * CHUNK / rustix::param::page_size()) as u64;
+        let mut limit = getrlimit(Resource::Nofile);
+        let all = limit.maximum.unwrap_or(u64::MAX).min(wanted + DESCRIPTORS);
+        if limit.current.is_some_and(|now| now < all) {
+            limit.current = Some(all);
+            // It takes fewer then.
+            let _ = setrlimit(Resource::Nofile, limit);
+        }
+        let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self {
+            open: Vec::new(),
+            most: may.saturating_sub(DESCRIPTORS).min(wanted) as usize,
+        }
+    }
+
+    /// Writes regions of a page each.
+    fn write(
+        &mut self,
+        folder: &Path,
+        pages: impl Iterator<Item = usize>,
+        page: usize,
+    ) -> io::Result<()> {
+        let folder = File::open(folder)?;
+        let (mut name, mut text) = (String::new(), String::new());
+        let values = pages.flat_map(|at| [("start", at), ("end", at + page)]);
+        for (index, (file, value)) in values.enumerate() {
             text.clear();
-            let _ = write!(name, "{index}/{file}");
             let _ = write!(text, "{value}");
+            if let Some(file) = self.open.get(index) {
+                // sysfs takes each write as the whole text.
+                rustix::io::pwrite(file, text.as_bytes(), 0)?;
+                continue;
+            }
+            name.clear();
+            let _ = write!(name, "{}/{file}", index / 2);
             let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
             let file = openat(&folder, &*name, flags, Mode::empty())?;
             rustix::io::write(&file, text.as_bytes())?;
+            if index < self.most {
+                self.open.push(file);
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// CPU seconds of a thread that runs: to the nanosecond where the kernel tells, else in ticks.
@@ -333,8 +399,9 @@ mod tests {
         let mut close = Close::new(3);
         let process = ProcessId { pid: 7, start: 9 };
         let read = |file: &str| knobs.read(&format!("{folder}/contexts/{file}")).unwrap();
-        let set = |close: &Close, numbers: &[usize]| close.set(&knobs, &folder, process, numbers);
-        set(&close, &[3, 9]).unwrap();
+        let set =
+            |close: &mut Close, numbers: &[usize]| close.set(&knobs, &folder, process, numbers);
+        set(&mut close, &[3, 9]).unwrap();
         assert_eq!([read("nr_contexts"), read("0/operations")], ["1", "fvaddr"]);
         assert_eq!(read("0/targets/0/pid_target"), "7");
         let attributes = |file: &str| read(&format!("0/monitoring_attrs/{file}"));
@@ -361,7 +428,7 @@ mod tests {
         );
         put(root.path(), &format!("{target}/regions/0/start"), "");
         close.interval_us = 10_000;
-        set(&close, &[4, 5]).unwrap();
+        set(&mut close, &[4, 5]).unwrap();
         assert_eq!(
             [read("nr_contexts"), attributes("intervals/sample_us")],
             ["kept", "10000"]
