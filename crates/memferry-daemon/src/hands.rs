@@ -112,8 +112,7 @@ pub trait Hands {
     ) -> io::Result<PagePlaces>;
 
     /// Bytes that the last look found and that cannot be moved; asked once after each look.
-    fn unmovable(&mut self, memory: Memory) -> BTreeMap<Unmovable, u64> {
-        let _ = memory;
+    fn unmovable(&mut self, _memory: Memory) -> BTreeMap<Unmovable, u64> {
         BTreeMap::new()
     }
 
@@ -261,7 +260,8 @@ fn chunks(pages: &Pages, ranges: &[Range<usize>]) -> io::Result<Vec<Chunk>> {
     Ok(chunks)
 }
 
-/// Some of the pages of runs, one of each of equal parts, somewhere in it: programs and moves know strides.
+/// Some of the pages of runs, one from each of equal parts. Its place in the part is that of a hash: at a fixed stride pages that a program
+/// uses at the same stride would be all that is seen.
 fn samples(runs: &[Range<usize>], most: usize) -> Vec<usize> {
     let page = rustix::param::page_size();
     let pages: usize = runs.iter().map(|run| run.len() / page).sum();
@@ -327,7 +327,7 @@ impl Kernel {
         let chunks = chunks(&of, &self.own(&machine.root, process, &(0..usize::MAX))?)?;
         let mut left = self.left_of(&machine.root, process, &of)?;
         let mut found = sampled(machine, process, &of, chunks.iter(), SAMPLES)?;
-        // Where single pages moved, and a limit is to hold, eight would tell too much one time and too little another.
+        // Eight pages of a mixture are a rough estimate, by which limits would move memory to and fro.
         let is_mixed = |place: &Placed| 0 < place.top && place.top < place.resident;
         let mixed: Vec<usize> = (0..found.len())
             .filter(|at| is_mixed(&found[*at].0))

@@ -13,6 +13,7 @@ use memferry_core::balance::{self, Balance, BalanceParams};
 use memferry_core::hotness::{Access, Bounces, Histogram, Params, Policy, Record, Sweep};
 
 use crate::tenants::{OFF_ROUNDS, QUIET_ROUNDS, Rate, Tenant, shares};
+use pages::PageHeat;
 pub use pages::{CloseLook, PagePlaces, PageSet};
 use round::{Candidates, Round};
 pub use state::{Above, Below, MemoryState};
@@ -194,7 +195,8 @@ impl Chunk {
         self.refused.0 > round
     }
 
-    /// Whether it was found to be a mixture: what lies in either tier belongs there. Few pages move by chance.
+    /// Whether single pages moved and an eighth at least lies in either tier: its hot pages are above, the cold ones below. Fewer pages
+    /// move by chance.
     fn is_ranked(&self) -> bool {
         let eighth = self.place.resident / 8;
         let is_mixed = (eighth..=self.place.resident - eighth).contains(&self.place.top);
@@ -319,7 +321,7 @@ pub struct Tiering {
     random: u32,
     /// Of the last round, for the memory of the lists.
     candidates: Candidates,
-    close: pages::Close,
+    pages: PageHeat,
 }
 
 impl Tiering {
@@ -352,7 +354,7 @@ impl Tiering {
             waste: Rate::default(),
             random: 0x9e37_79b9,
             candidates: Candidates::default(),
-            close: pages::Close::default(),
+            pages: PageHeat::default(),
         }
     }
 
@@ -450,7 +452,7 @@ impl Tiering {
     pub fn keep(&mut self, mut is_there: impl FnMut(Memory) -> bool) {
         self.spaces.retain(|memory, _| is_there(*memory));
         let spaces = &self.spaces;
-        self.close.keep(|memory| spaces.contains_key(&memory));
+        self.pages.keep(|memory| spaces.contains_key(&memory));
     }
 
     /// Notes a report on a memory; one per round and process that maps it, also if nothing was in use. Memory without one stays where it
@@ -548,8 +550,8 @@ impl Tiering {
         let account = &mut self.accounts[space.group];
         account.stayed += stayed;
         match of.pages {
-            Some(pages) if stayed == 0 => self.close.moved(of, &pages),
-            _ => self.close.forget_places(of.memory, of.number),
+            Some(pages) if stayed == 0 => self.pages.moved(of, &pages),
+            _ => self.pages.forget_places(of.memory, of.number),
         }
         let Ok(at) = space
             .chunks
@@ -572,7 +574,7 @@ impl Tiering {
                 account.demoted += moved;
             }
         }
-        // Of a chunk of which some pages moved, as much is hot and cold as before.
+        // The heat of the chunk as a whole is as before.
         if of.pages.is_some() {
             chunk.has_pages_moved |= moved > 0;
             return;

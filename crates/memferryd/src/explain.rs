@@ -170,7 +170,9 @@ fn below(of: Below) -> &'static str {
         Below::Idle => "the last reports did not see it in use",
         Below::RarelyUsed => "in use, but too rarely to go up",
         Below::Bursts => "in use, but in bursts: it went up and came down before",
-        Below::Limit => "in use, but the group has its limit",
+        Below::Limit => {
+            "in use; the group has its limit, so it waits for colder memory of the group to leave"
+        }
         Below::NoRate => {
             "in use, but nothing may go up now: pressure, waste or thrash; `memferry top` says which"
         }

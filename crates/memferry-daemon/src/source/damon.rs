@@ -20,7 +20,7 @@ use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
 
 use self::budget::{Budget, SAMPLES, most_work, work};
-use self::close::Close;
+use self::close::PageSampler;
 use super::aggregated::{self, Aggregated, Tracepoint};
 use super::{CloseLooks, Report, Source};
 use crate::error::DaemonError;
@@ -67,7 +67,7 @@ pub(crate) struct Damon {
     turns: BTreeMap<ProcessId, u64>,
     turn: u64,
     budget: Budget,
-    close: Close,
+    sampler: PageSampler,
     /// Regions of a kdamond at most, whatever the budget.
     most: usize,
     /// Records of the tracepoint.
@@ -148,7 +148,7 @@ impl Damon {
             turns: BTreeMap::new(),
             turn: 0,
             budget: Budget::new(budget),
-            close: Close::new(budget),
+            sampler: PageSampler::new(budget),
             most: SYSFS_MOST,
             records: SampleStatus {
                 event: "damon_aggregated".to_owned(),
@@ -488,13 +488,13 @@ impl Source for Damon {
     ) -> Result<Option<CloseLooks>, DaemonError> {
         let others = self.watching(knobs).unwrap_or(0.0);
         match &self.tracepoint {
-            Some(tracepoint) => self.close.go_on(knobs, tracepoint, others, next),
+            Some(tracepoint) => self.sampler.go_on(knobs, tracepoint, others, next),
             None => Ok(None),
         }
     }
 
     fn cpu_seconds(&self, knobs: &Knobs) -> Option<f64> {
-        Some(self.watching(knobs)? + self.close.spent)
+        Some(self.watching(knobs)? + self.sampler.spent)
     }
 
     fn regions(&self) -> Option<u64> {

@@ -17,13 +17,13 @@ const KNOWN: usize = 4096;
 const DOUBLING: f64 = 8.0;
 /// The level of a page that is used once a second.
 const ONCE_A_SECOND: f64 = 64.0;
-/// Looks of which a level is the average; the latest counts as one of so many.
+/// Looks that a level is the average of: the latest one counts a quarter, or more while there were fewer.
 const LOOKS: u8 = 4;
-/// Levels by which a page may be hotter or colder than it looks after one look, two, and so on: a look has few samples, and pages that are
-/// used alike would go to and fro by chance.
+/// Levels that are taken off a hot page and added to a cold one after one look, two, and so on. A look has few samples: without these, pages
+/// used alike change places by chance (`pages_used_alike_or_rarely_stay`).
 const UNSURE: [u8; LOOKS as usize] = [8, 6, 5, 4];
-/// Accesses a second by which they differ at least. A pair of moves costs some 20 us, and an access to slow memory 0.1 us more: the
-/// difference pays within a minute.
+/// Accesses a second by which two pages that change places differ at least. Taking a pair of moves for 20 us and an access to slow memory
+/// for 0.1 us more (neither was measured here), the difference pays within a minute.
 const PAYS: f64 = 3.0;
 
 /// Some of the pages of a chunk.
@@ -114,8 +114,8 @@ struct Pages {
 }
 
 impl Pages {
-    /// The least level of a page below, and the largest of one above, that it may really have.
-    fn surely(&self, page: usize, way: Way) -> u8 {
+    /// The level of a page less, or plus, what a look may be wrong by.
+    fn cautious_level(&self, page: usize, way: Way) -> u8 {
         let unsure = UNSURE[usize::from(self.looks.min(LOOKS)) - 1];
         match way {
             Way::Up => self.levels[page].saturating_sub(unsure),
@@ -123,15 +123,15 @@ impl Pages {
         }
     }
 
-    /// Pages that are surely so hot, below, or so cold, above.
+    /// Pages below that are so hot, or pages above that are so cold.
     fn beyond(&self, way: Way, border: u8) -> PageSet {
         let pages = match way {
             Way::Up => &self.places.below,
             Way::Down => &self.places.top,
         };
         let is_beyond = |page: &usize| match way {
-            Way::Up => self.surely(*page, way) >= border,
-            Way::Down => self.surely(*page, way) <= border,
+            Way::Up => self.cautious_level(*page, way) >= border,
+            Way::Down => self.cautious_level(*page, way) <= border,
         };
         pages.iter().filter(is_beyond).collect()
     }
@@ -146,32 +146,32 @@ impl Pages {
     }
 }
 
-/// Where looks go on: all memory has its turn, process by process.
+/// Where the next look goes on: looks take all memory in turn, process by process.
 #[derive(Debug, Default)]
-struct Next {
+struct Cursor {
     memory: Option<Memory>,
     /// The first chunk of it that was not looked at yet, of those mostly in the top tier and of the others.
     above: usize,
     below: usize,
 }
 
-/// What close looks told.
+/// The pages of chunks that were looked at closely.
 #[derive(Debug, Default)]
-pub(super) struct Close {
+pub(super) struct PageHeat {
     known: BTreeMap<(Memory, usize), Pages>,
     looks: u64,
-    next: Next,
-    /// Tenants whose pages were looked at since the last time that none of them was to move.
+    next: Cursor,
+    /// Tenants with new looks, or with pages that were to move in the last round.
     due: Vec<usize>,
 }
 
-impl Close {
+impl PageHeat {
     /// Forgets all of a memory that is no longer there.
     pub(super) fn keep(&mut self, mut is_there: impl FnMut(Memory) -> bool) {
         self.known.retain(|(memory, _), _| is_there(*memory));
     }
 
-    /// The chunk moved whole, or what lay there did not move: where its pages lie is not known before the next look.
+    /// Forgets where the pages of a chunk lie, until the next look: the chunk moved whole, or pages did not move.
     pub(super) fn forget_places(&mut self, memory: Memory, number: usize) {
         if let Some(pages) = self.known.get_mut(&(memory, number)) {
             pages.places = PagePlaces::default();
@@ -202,10 +202,10 @@ impl Close {
                 top, below: lower, ..
             } = &pages.places;
             for page in lower.iter() {
-                below[usize::from(pages.surely(page, Way::Up))] += 1;
+                below[usize::from(pages.cautious_level(page, Way::Up))] += 1;
             }
             for page in top.iter() {
-                above[usize::from(pages.surely(page, Way::Down))] += 1;
+                above[usize::from(pages.cautious_level(page, Way::Down))] += 1;
             }
         }
         let (mut hot, mut cold, mut borders) = (255, 0, None);
@@ -261,7 +261,7 @@ impl Tiering {
     /// The process and those of its chunks that a close look is to take next, so many at most: memory in use of a tenant that has some in
     /// both tiers. Pages change places between the tiers, so half of the chunks are from each as long as there are such.
     pub fn look_closely_at(&mut self, most: usize) -> Option<(ProcessId, Vec<usize>)> {
-        let mut next = std::mem::take(&mut self.close.next);
+        let mut next = std::mem::take(&mut self.pages.next);
         let first = next.memory;
         // The one where looks go on comes again at the end, from its beginning.
         let from = self.spaces.range((
@@ -275,9 +275,9 @@ impl Tiering {
         let mut found = None;
         for (index, (memory, space)) in from.chain(before).enumerate() {
             if index > 0 || first != Some(*memory) {
-                next = Next {
+                next = Cursor {
                     memory: Some(*memory),
-                    ..Next::default()
+                    ..Cursor::default()
                 };
             }
             let Memory::Process(process) = *memory else {
@@ -316,7 +316,7 @@ impl Tiering {
                 break;
             }
         }
-        self.close.next = next;
+        self.pages.next = next;
         found
     }
 
@@ -325,10 +325,10 @@ impl Tiering {
         let Some(group) = self.spaces.get(&memory).map(|of| of.group) else {
             return;
         };
-        let close = &mut self.close;
-        close.looks += 1;
+        let heat = &mut self.pages;
+        heat.looks += 1;
         let now = (look.counts.iter()).map(|count| level(*count, look.of, look.interval));
-        let before = close.known.get(&(memory, look.number));
+        let before = heat.known.get(&(memory, look.number));
         let looks = before.map_or(1, |before| (before.looks + 1).min(LOOKS));
         let levels = match before {
             Some(before) => now
@@ -341,18 +341,18 @@ impl Tiering {
             group,
             levels,
             places,
-            looked: close.looks,
+            looked: heat.looks,
             looks,
         };
-        close.known.insert((memory, look.number), pages);
-        if close.known.len() > KNOWN {
-            let oldest = close.known.iter().min_by_key(|(_, of)| of.looked);
+        heat.known.insert((memory, look.number), pages);
+        if heat.known.len() > KNOWN {
+            let oldest = heat.known.iter().min_by_key(|(_, of)| of.looked);
             if let Some(key) = oldest.map(|(key, _)| *key) {
-                close.known.remove(&key);
+                heat.known.remove(&key);
             }
         }
-        if !close.due.contains(&group) {
-            close.due.push(group);
+        if !heat.due.contains(&group) {
+            heat.due.push(group);
         }
     }
 
@@ -360,13 +360,13 @@ impl Tiering {
     /// tenant may still promote in this round, and `budget` what all may.
     pub(super) fn exchange_pages(&mut self, allowed: &[u64], mut budget: u64) -> Vec<Move> {
         let mut moves = Vec::new();
-        for group in std::mem::take(&mut self.close.due) {
+        for group in std::mem::take(&mut self.pages.due) {
             let found = self.exchange_pages_of(group, allowed[group].min(budget));
             let up = found.iter().filter(|of| of.way == Way::Up);
             budget -= up.map(|of| of.bytes).sum::<u64>();
             // What is left over, or does not move now, is tried in the next round.
             if !found.is_empty() {
-                self.close.due.push(group);
+                self.pages.due.push(group);
             }
             moves.extend(found);
         }
@@ -375,11 +375,11 @@ impl Tiering {
 
     fn exchange_pages_of(&self, group: usize, budget: u64) -> Vec<Move> {
         let mut moves = Vec::new();
-        let Some((hot, cold)) = self.close.borders(group) else {
+        let Some((hot, cold)) = self.pages.borders(group) else {
             return moves;
         };
         let (mut ups, mut downs) = (Vec::new(), Vec::new());
-        let known = self.close.known.iter().filter(|(_, of)| of.group == group);
+        let known = self.pages.known.iter().filter(|(_, of)| of.group == group);
         for ((memory, number), pages) in known.filter(|(_, of)| !of.are_alike()) {
             if self.is_left_alone(*memory, *number) {
                 continue;

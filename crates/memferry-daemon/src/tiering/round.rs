@@ -426,7 +426,7 @@ impl<'a> Round<'a> {
             if hot.is_ranked || stuck.contains(&(hot.group, hot.reach)) || !self.may_go_up(&hot) {
                 continue;
             }
-            // Its hot pages would go along.
+            // With a ranked chunk its hot pages go down, too.
             let margin = |of: &Candidate| MARGIN << u32::from(of.is_ranked && of.in_use);
             let fits = |round: &Self, of: &Candidate| {
                 of.heat <= border.cold

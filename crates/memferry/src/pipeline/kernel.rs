@@ -178,3 +178,33 @@ fn with_unreported(
     };
     Progress { done, ..progress }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::SEGMENT;
+    use crate::sys::memory::Mapping;
+    use crate::sys::uffd::FEATURE_MOVE;
+
+    /// More pages than one call asks for; one of them has gone.
+    #[test]
+    fn free_pages_are_on_the_node_where_the_kernel_has_them() {
+        let (uffd, pagemap) = (Uffd::open(FEATURE_MOVE).unwrap(), Pagemap::open().unwrap());
+        let kernel = Live {
+            uffd: &uffd,
+            pagemap: &pagemap,
+        };
+        let mapping = Mapping::new(SEGMENT, SEGMENT).unwrap();
+        let (start, page) = (mapping.addr(), page_size());
+        memory::populate(start, SEGMENT).unwrap();
+        let all = start..start + SEGMENT;
+        let mut status = [i32::MIN];
+        numa::move_pages(0, &[start], None, &mut status, false).unwrap();
+        let node = u32::try_from(status[0]).unwrap();
+        assert!(kernel.are_on(&all, page, node));
+        assert!(!kernel.are_on(&all, page, node + 1));
+        // SAFETY: nothing refers to the page.
+        unsafe { libc::madvise((start + 300 * page) as *mut _, page, libc::MADV_DONTNEED) };
+        assert!(!kernel.are_on(&all, page, node));
+    }
+}

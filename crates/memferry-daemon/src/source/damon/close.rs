@@ -8,13 +8,11 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
-use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::super::CloseLooks;
 use super::super::aggregated::{Aggregated, Tracepoint};
@@ -32,22 +30,19 @@ const CHUNKS: usize = 8;
 const SAMPLES: u8 = 8;
 /// From sample to sample at first, at least and at most.
 const INTERVALS_US: [u32; 3] = [20_000, 5_000, 1_280_000];
-/// Percent of pages that are in use in a sample: with fewer the next look's samples are twice as far apart, with more half as far. Then
-/// pages that are used more often than others are seen so more often.
+/// Percent of the samples that see a page in use. Below, the next look's samples are twice as far apart; above, half as far. Where nearly
+/// all samples see pages in use, or nearly none, pages cannot be told apart.
 const IN_USE: [usize; 2] = [20, 60];
-/// A look that has told nothing so long after its last sample was due is given up. Each sample takes the kernel some microseconds a region.
+/// Time after the last sample was due until a look without a report is given up. On a slow machine the samples themselves take long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Seconds whose budget may be taken at once: what is new is looked at soon.
+/// Seconds whose budget may be taken at once, so that new memory is looked at soon.
 const SAVED: f64 = 60.0;
 
-/// Looks that the kernel may refuse one after the other: with a process that ends, or somebody else's `nr_kdamonds`, one fails.
+/// Refusals in a row after which no more looks are tried. A process that ends meanwhile causes one, and so does another user of DAMON.
 const TRIES: u32 = 3;
-/// Descriptors that are left to the rest of the daemon.
-const DESCRIPTORS: u64 = 1024;
-
-/// What looks closely.
+/// The kdamond of close looks, and its part of the budget.
 #[derive(Debug)]
-pub(super) struct Close {
+pub(super) struct PageSampler {
     /// CPU seconds in a second, and those that may be taken now.
     cpu: f64,
     credit: f64,
@@ -57,18 +52,8 @@ pub(super) struct Close {
     look: Option<Look>,
     /// CPU seconds of all looks.
     pub(super) spent: f64,
-    files: RegionFiles,
     /// Looks in a row that the kernel refused.
     refused: u32,
-}
-
-/// Files of regions: to open each for each look would take more than the samples take.
-#[derive(Debug)]
-struct RegionFiles {
-    /// The start and the end of the first regions.
-    open: Vec<OwnedFd>,
-    /// That may be open.
-    most: usize,
 }
 
 /// A look that goes on.
@@ -79,7 +64,7 @@ struct Look {
     began: Instant,
     kdamond: u32,
     aggregated: Aggregated,
-    /// CPU seconds that it took to begin.
+    /// Seconds that it took to begin, which count as CPU time.
     begin: f64,
 }
 
@@ -90,7 +75,7 @@ impl Look {
     }
 }
 
-impl Close {
+impl PageSampler {
     /// Within so many percent of one CPU.
     pub(super) fn new(percent: u32) -> Self {
         let cpu = f64::from(percent) / 100.0;
@@ -101,7 +86,6 @@ impl Close {
             interval_us: INTERVALS_US[0],
             look: None,
             spent: 0.0,
-            files: RegionFiles::new(),
             refused: 0,
         }
     }
@@ -152,7 +136,7 @@ impl Close {
         let began = Instant::now();
         let folder = format!("{KDAMONDS}/{NUMBER}");
         let state = format!("{folder}/state");
-        // Somebody else's.
+        // One that is on is somebody else's.
         if knobs.read(&state).is_none_or(|state| state == "on") {
             return Ok(());
         }
@@ -162,7 +146,6 @@ impl Close {
             knobs.write(&state, "on")
         });
         if let Err(error) = on {
-            self.files.open.clear();
             self.refused += 1;
             if self.refused == TRIES {
                 tracing::info!("pages of large pieces are not told apart: {error}");
@@ -170,10 +153,9 @@ impl Close {
             return Ok(());
         }
         self.refused = 0;
-        let kdamond = knobs
-            .read(&format!("{folder}/pid"))
-            .and_then(|pid| pid.parse().ok());
-        let Some(kdamond) = kdamond else {
+        let pid = knobs.read(&format!("{folder}/pid"));
+        // A process that has ended takes the kdamond along: it has no number any more.
+        let Some(kdamond) = pid.and_then(|pid| pid.parse().ok()) else {
             return Ok(());
         };
         match Aggregated::open(tracepoint, kdamond) {
@@ -197,7 +179,7 @@ impl Close {
 
     /// Writes what is looked at.
     fn set(
-        &mut self,
+        &self,
         knobs: &Knobs,
         folder: &str,
         process: ProcessId,
@@ -214,7 +196,7 @@ impl Close {
             UPDATE_US,
         ];
         let mut setup = Setup::default();
-        // To write how many there are makes all below anew.
+        // Writing a count makes the kernel create all folders below it anew.
         if knobs.read(&format!("{targets}/nr_targets")).as_deref() == Some("1") {
             setup.intervals(&context, intervals);
             setup.regions(&context, [count, count]);
@@ -232,7 +214,6 @@ impl Close {
         let nr_regions = format!("{regions}/nr_regions");
         if knobs.read(&nr_regions) != Some(count.to_string()) {
             setup.put(nr_regions, count);
-            self.files.open.clear();
         }
         for (file, text) in &setup.files {
             knobs.write(file, text)?;
@@ -240,8 +221,7 @@ impl Close {
         let pages = numbers
             .iter()
             .flat_map(|number| (number * CHUNK..(number + 1) * CHUNK).step_by(page));
-        (self.files)
-            .write(&knobs.root().join(&regions), pages, page)
+        write_regions(&knobs.root().join(&regions), pages, page)
             .map_err(crate::error::file(&regions, "write the regions"))
     }
 
@@ -251,7 +231,7 @@ impl Close {
             return Ok(None);
         };
         let taken = cpu_seconds(knobs, look.kdamond);
-        // Once it has ended all of its report is there.
+        // The kdamond has written all of its report once it has ended.
         if look.goes_on(knobs) {
             knobs.write(&format!("{KDAMONDS}/{NUMBER}/state"), "off")?;
         }
@@ -264,13 +244,13 @@ impl Close {
         let regions = report
             .and_then(|mut report| report.pop())
             .unwrap_or_default();
-        // All of it was in use a moment ago: it was late.
+        // The chunks were in use when they were chosen, so the kdamond was late.
         if regions.is_empty() {
             return Ok(None);
         }
         let page = rustix::param::page_size();
         let pages = CHUNK / page;
-        // A sample marks all pages, waits, and looks at all of them.
+        // The kernel marks all pages, waits for the interval, and checks all pages: marking takes half of the CPU time.
         let marking = Duration::from_secs_f64(taken) / (2 * u32::from(SAMPLES));
         let interval = Duration::from_micros(self.interval_us.into()) + marking;
         let mut looks: Vec<CloseLook> = (look.numbers.iter())
@@ -311,53 +291,22 @@ impl Close {
     }
 }
 
-impl RegionFiles {
-    /// Lets this process have the descriptors that it wants, as far as it may.
-    fn new() -> Self {
-        let wanted = 2 * (CHUNKS * CHUNK / rustix::param::page_size()) as u64;
-        let mut limit = getrlimit(Resource::Nofile);
-        let all = limit.maximum.unwrap_or(u64::MAX).min(wanted + DESCRIPTORS);
-        if limit.current.is_some_and(|now| now < all) {
-            limit.current = Some(all);
-            // It takes fewer then.
-            let _ = setrlimit(Resource::Nofile, limit);
-        }
-        let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        Self {
-            open: Vec::new(),
-            most: may.saturating_sub(DESCRIPTORS).min(wanted) as usize,
-        }
-    }
-
-    /// Writes regions of a page each.
-    fn write(
-        &mut self,
-        folder: &Path,
-        pages: impl Iterator<Item = usize>,
-        page: usize,
-    ) -> io::Result<()> {
-        let folder = File::open(folder)?;
-        let (mut name, mut text) = (String::new(), String::new());
-        let values = pages.flat_map(|at| [("start", at), ("end", at + page)]);
-        for (index, (file, value)) in values.enumerate() {
-            text.clear();
-            let _ = write!(text, "{value}");
-            if let Some(file) = self.open.get(index) {
-                // sysfs takes each write as the whole text.
-                rustix::io::pwrite(file, text.as_bytes(), 0)?;
-                continue;
-            }
+/// Writes regions of a page each.
+fn write_regions(folder: &Path, pages: impl Iterator<Item = usize>, page: usize) -> io::Result<()> {
+    let folder = File::open(folder)?;
+    let (mut name, mut text) = (String::new(), String::new());
+    for (index, at) in pages.enumerate() {
+        for (file, value) in [("start", at), ("end", at + page)] {
             name.clear();
-            let _ = write!(name, "{}/{file}", index / 2);
+            text.clear();
+            let _ = write!(name, "{index}/{file}");
+            let _ = write!(text, "{value}");
             let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
             let file = openat(&folder, &*name, flags, Mode::empty())?;
             rustix::io::write(&file, text.as_bytes())?;
-            if index < self.most {
-                self.open.push(file);
-            }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// CPU seconds of a thread that runs: to the nanosecond where the kernel tells, else in ticks.
@@ -396,12 +345,13 @@ mod tests {
             }
         }
         let knobs = Knobs::open(root.path()).unwrap();
-        let mut close = Close::new(3);
+        let mut sampler = PageSampler::new(3);
         let process = ProcessId { pid: 7, start: 9 };
         let read = |file: &str| knobs.read(&format!("{folder}/contexts/{file}")).unwrap();
-        let set =
-            |close: &mut Close, numbers: &[usize]| close.set(&knobs, &folder, process, numbers);
-        set(&mut close, &[3, 9]).unwrap();
+        let set = |sampler: &PageSampler, numbers: &[usize]| {
+            sampler.set(&knobs, &folder, process, numbers)
+        };
+        set(&sampler, &[3, 9]).unwrap();
         assert_eq!([read("nr_contexts"), read("0/operations")], ["1", "fvaddr"]);
         assert_eq!(read("0/targets/0/pid_target"), "7");
         let attributes = |file: &str| read(&format!("0/monitoring_attrs/{file}"));
@@ -427,8 +377,8 @@ mod tests {
             "kept",
         );
         put(root.path(), &format!("{target}/regions/0/start"), "");
-        close.interval_us = 10_000;
-        set(&mut close, &[4, 5]).unwrap();
+        sampler.interval_us = 10_000;
+        set(&sampler, &[4, 5]).unwrap();
         assert_eq!(
             [read("nr_contexts"), attributes("intervals/sample_us")],
             ["kept", "10000"]
@@ -442,8 +392,8 @@ mod tests {
         let root = tree();
         let mut knobs = Knobs::open(root.path()).unwrap();
         let tracepoint = Tracepoint::default();
-        let mut asked = |close: &mut Close, seconds: f64, others: f64| {
-            close.last = close
+        let mut asked = |sampler: &mut PageSampler, seconds: f64, others: f64| {
+            sampler.last = sampler
                 .last
                 .map(|(_, before)| (Instant::now() - Duration::from_secs_f64(seconds), before));
             let mut is_asked = false;
@@ -451,17 +401,20 @@ mod tests {
                 is_asked = most == CHUNKS;
                 None
             };
-            close
+            sampler
                 .go_on(&mut knobs, &tracepoint, others, &mut next)
                 .unwrap();
             is_asked
         };
-        let mut close = Close::new(3);
-        assert!(asked(&mut close, 0.0, 1.0), "what is new is looked at soon");
-        close.credit = -0.1;
-        assert!(!asked(&mut close, 3.0, 1.0));
-        assert!(asked(&mut close, 1.0, 1.0));
-        assert!(!asked(&mut close, 10.0, 1.5));
-        assert!(asked(&mut close, 3600.0, 1.5) && close.credit <= 0.03 * SAVED);
+        let mut sampler = PageSampler::new(3);
+        assert!(
+            asked(&mut sampler, 0.0, 1.0),
+            "what is new is looked at soon"
+        );
+        sampler.credit = -0.1;
+        assert!(!asked(&mut sampler, 3.0, 1.0));
+        assert!(asked(&mut sampler, 1.0, 1.0));
+        assert!(!asked(&mut sampler, 10.0, 1.5));
+        assert!(asked(&mut sampler, 3600.0, 1.5) && sampler.credit <= 0.03 * SAVED);
     }
 }
