@@ -519,6 +519,8 @@ pub fn new_mover(
     options.pool_bytes = pool_bytes.unwrap_or(options.pool_bytes);
     options.backend = Backend::Userfaultfd;
     options.allow_faulty_kernel = allow_faulty_kernel;
+    // Whoever measures them has asked for them by their size.
+    options.allow_huge_pages = true;
     Mover::new(options).map_err(failed)
 }
 

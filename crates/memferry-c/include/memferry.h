@@ -93,6 +93,13 @@ enum {
  */
 #define MEMFERRY_ALLOW_FAULTY_KERNEL UINT32_C(1)
 
+/**
+ * memferry_options.flags: move transparent huge pages through userfaultfd also where that can crash the kernel, which is so before
+ * Linux 7.2 (docs/limits.md). Otherwise they stay and count as unsupported; MEMFERRY_AUTO moves them through move_pages(2) where
+ * there are several nodes.
+ */
+#define MEMFERRY_ALLOW_HUGE_PAGES UINT32_C(2)
+
 /** memferry_options.pool_bytes for a mover that keeps no free pages. */
 #define MEMFERRY_NO_POOL UINT64_MAX
 
@@ -114,7 +121,7 @@ typedef struct memferry_options {
 	int32_t nice;
 	/** MEMFERRY_AUTO, MEMFERRY_USERFAULTFD or MEMFERRY_MOVE_PAGES. */
 	uint32_t backend;
-	/** MEMFERRY_ALLOW_FAULTY_KERNEL, or 0. */
+	/** MEMFERRY_ALLOW_FAULTY_KERNEL, MEMFERRY_ALLOW_HUGE_PAGES, or both. */
 	uint32_t flags;
 	/** Bytes of free pages that the mover may keep between moves; 0: 64 MiB; MEMFERRY_NO_POOL: none. */
 	uint64_t pool_bytes;
@@ -174,7 +181,8 @@ typedef struct memferry_result {
 	memferry_count busy;
 	/** The target node had no free page. */
 	memferry_count no_memory;
-	/** The mapping does not allow it: read-only, or a part of a huge page. */
+	/** The mapping does not allow it: read-only, or a part of a huge page; or it is a huge page that may not move
+	 *  (MEMFERRY_ALLOW_HUGE_PAGES). */
 	memferry_count unsupported;
 	/** Bytes that were not looked at because the move was cancelled. */
 	uint64_t cancelled_bytes;

@@ -108,6 +108,7 @@ const AUTO: u32 = 0;
 const USERFAULTFD: u32 = 1;
 const MOVE_PAGES: u32 = 2;
 const ALLOW_FAULTY_KERNEL: u32 = 1;
+const ALLOW_HUGE_PAGES: u32 = 2;
 const NO_POOL: u64 = u64::MAX;
 const RELOCATE: u64 = 1;
 const KEEP_SOURCE_PAGES: u64 = 2;
@@ -274,7 +275,7 @@ fn build(options: Options) -> Result<Handle, Failure> {
             "memferry_options.{name} is {value}, which memferry.h does not name; take one of its constants, or 0"
         ))
     };
-    if options.flags & !ALLOW_FAULTY_KERNEL != 0 {
+    if options.flags & !(ALLOW_FAULTY_KERNEL | ALLOW_HUGE_PAGES) != 0 {
         return Err(unknown("flags", options.flags));
     }
     let backend = match options.backend {
@@ -315,6 +316,7 @@ fn build(options: Options) -> Result<Handle, Failure> {
     };
     setup.backend = backend;
     setup.allow_faulty_kernel = options.flags & ALLOW_FAULTY_KERNEL != 0;
+    setup.allow_huge_pages = options.flags & ALLOW_HUGE_PAGES != 0;
     setup.pool_bytes = match options.pool_bytes {
         0 => DEFAULT_POOL_BYTES,
         NO_POOL => 0,

@@ -25,6 +25,8 @@ use crate::sys::uffd::Uffd;
 use crate::sys::{self, page_size};
 use crate::vma::{self, Vma};
 use crate::watch::{MAPS, Userfault, end_watch, leave_cut_thps, watch};
+use memferry_linux::pagemap::{HUGE, Pagemap, Region, ZERO};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -36,6 +38,9 @@ use std::time::Instant;
 /// Bytes to move that are watched at a time. Holes are filled by the mover then, more slowly than by the kernel, and the
 /// pipeline drains at the end (0.1 ms): 1 GiB keeps both small.
 const STRETCH: usize = 1 << 30;
+
+/// What to try without PAGEMAP_SCAN, which a mover has tried before.
+const NO_SCAN: &str = "Linux 6.7 has it; report this kernel";
 
 /// Below so many bytes a part one lane moves them alone: each part has TLB flushes of its own, which interrupt the CPUs of the
 /// other lanes. On two CPUs of a virtual machine, warm, 16 KiB parts had 1.4 GB/s on one lane and 0.6 on two, 64 KiB parts 3.5 and
@@ -53,6 +58,8 @@ pub(crate) struct Core {
     pub userfault: Option<Userfault>,
     /// What userfaultfd cannot move goes through move_pages(2).
     pub kernel_too: bool,
+    /// Huge pages move through userfaultfd; else they go through move_pages(2) as well, or stay.
+    pub huge_pages: bool,
     /// So do lists of scattered pieces, which it moves faster here.
     pub pieces_by_kernel: bool,
     pub pool: PagePool,
@@ -104,8 +111,14 @@ impl Job {
             Some(_) if self.core.pieces_by_kernel && are_scattered(parts.as_slice()) => {
                 (Ranges::default(), parts)
             }
-            Some(_) if self.core.kernel_too => {
-                by_backend(&vma::all_mapped(Path::new(MAPS), parts.as_slice())?, &parts)
+            Some(userfault) if self.core.kernel_too => {
+                let vmas = vma::all_mapped(Path::new(MAPS), parts.as_slice())?;
+                let (mut by_faults, mut by_kernel) = by_backend(&vmas, &parts);
+                if !self.core.huge_pages {
+                    by_faults = without_thps(&userfault.pagemap, &by_faults, &mut by_kernel)
+                        .map_err(MoveError::system("PAGEMAP_SCAN", NO_SCAN))?;
+                }
+                (by_faults, by_kernel)
             }
             Some(_) => (parts, Ranges::default()),
             None => (Ranges::default(), parts),
@@ -235,6 +248,7 @@ impl Job {
                 node: self.to,
                 relocate: self.options.relocate,
                 ask_nodes: self.core.nodes.len() > 1,
+                huge_pages: self.core.huge_pages,
             };
             let chooser = self.migrator.chooser().filter(|_| lanes > 1);
             let plan = Plan {
@@ -299,8 +313,7 @@ impl Job {
                 resume_unwind(panic);
             }
             if let Some(error) = finished.error {
-                let hint = "Linux 6.7 has it; report this kernel";
-                failure.get_or_insert_with(|| MoveError::system("PAGEMAP_SCAN", hint)(error));
+                failure.get_or_insert_with(|| MoveError::system("PAGEMAP_SCAN", NO_SCAN)(error));
             }
         }
         failure.map_or(Ok(()), Err)
@@ -477,6 +490,37 @@ fn most_at_a_time(bytes_per_second: Option<u64>) -> usize {
     most.map_or(STRETCH, |bytes| {
         bytes.clamp(SEGMENT, STRETCH) / SEGMENT * SEGMENT
     })
+}
+
+/// What is left of `parts` when their whole THPs are put to `thps`.
+fn without_thps(pagemap: &Pagemap, parts: &Ranges, thps: &mut Ranges) -> io::Result<Ranges> {
+    let mut left = Ranges::default();
+    let mut regions = [Region::default(); 128];
+    for part in parts.as_slice() {
+        // Up to where it was looked at, and from where on nothing is sorted yet.
+        let (mut seen, mut from) = (part.start, part.start);
+        while seen < part.end {
+            let (count, end) = pagemap.scan(seen, part.end, &mut regions)?;
+            for region in &regions[..count] {
+                if region.categories & (HUGE | ZERO) == HUGE {
+                    let first = (region.start as usize).next_multiple_of(SEGMENT);
+                    let last = region.end as usize / SEGMENT * SEGMENT;
+                    if first < last {
+                        left.add(from..first);
+                        thps.add(first..last);
+                        from = last;
+                    }
+                }
+            }
+            seen = if count == regions.len() {
+                end
+            } else {
+                part.end
+            };
+        }
+        left.add(from..part.end);
+    }
+    Ok(left)
 }
 
 /// Which parts go through userfaultfd, and which through move_pages(2).

@@ -38,6 +38,10 @@ pub struct MoverOptions {
     /// Use userfaultfd also on a kernel whose UFFDIO_MOVE has known faults by its release (docs/limits.md): for one whose
     /// distributor has mended them.
     pub allow_faulty_kernel: bool,
+    /// Move huge pages (THPs) through userfaultfd also where [`known_faults`](probe::known_faults) says that this can crash the kernel, which
+    /// is so before Linux 7.2. Otherwise they stay there and count as unsupported; [`Backend::Auto`] moves them through move_pages(2) where
+    /// there are several nodes.
+    pub allow_huge_pages: bool,
 }
 
 impl MoverOptions {
@@ -48,6 +52,7 @@ impl MoverOptions {
             backend: Backend::Auto,
             pool_bytes: DEFAULT_POOL_BYTES,
             allow_faulty_kernel: false,
+            allow_huge_pages: false,
         }
     }
 
@@ -55,6 +60,7 @@ impl MoverOptions {
         backend: Backend,
         pool_bytes: usize,
         allow_faulty_kernel: bool,
+        allow_huge_pages: bool,
     }
 }
 
@@ -110,14 +116,26 @@ impl Mover {
                 });
             }
         };
-        let notes = match (&userfault, topology) {
+        let huge_pages =
+            options.allow_huge_pages || known_faults::huge_page_risk(release).is_none();
+        let kernel_too = auto && several;
+        let mut notes = match (&userfault, topology) {
             (Some(_), Ok(topology)) => probe::notes(&topology),
             _ => Vec::new(),
         };
+        if userfault.is_some() && !huge_pages {
+            notes.push(match kernel_too {
+                true => "so huge pages move through move_pages(2)".to_owned(),
+                false => "so huge pages stay where they are and count as unsupported; \
+                    MoverOptions::allow_huge_pages (MEMFERRY_ALLOW_HUGE_PAGES in C) moves them all the same"
+                    .to_owned(),
+            });
+        }
         Ok(Mover {
             migrator: options.migrator.into(),
             core: Arc::new(Core {
-                kernel_too: auto && several,
+                kernel_too,
+                huge_pages,
                 pieces_by_kernel: cost.is_some_and(|cost| cost.favours_move_pages_for_pieces()),
                 userfault,
                 pool: PagePool::new(options.pool_bytes, several),
@@ -312,8 +330,8 @@ impl Mover {
     }
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
-    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: with move_pages(2)
-    /// none, since the kernel finds the pages itself. Moves of the mover wait meanwhile, and so do the thread's signals.
+    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: none of what moves through
+    /// move_pages(2), since the kernel finds the pages itself, and no huge pages where these [stay](MoverOptions::allow_huge_pages). Moves of the mover wait meanwhile, and so do the thread's signals.
     ///
     /// # Errors
     /// An unknown page size or node, or no memory.
@@ -327,12 +345,18 @@ impl Mover {
             });
         }
         self.check_node(node)?;
-        let Some(userfault) = &self.core.userfault else {
+        let huge = page_bytes == SEGMENT;
+        let Some(userfault) = self
+            .core
+            .userfault
+            .as_ref()
+            .filter(|_| !huge || self.core.huge_pages)
+        else {
             return Ok(0);
         };
         let class = PageClass {
             node,
-            huge: page_bytes == SEGMENT,
+            huge,
             locked: false,
         };
         let pool = &self.core.pool;
@@ -500,6 +524,69 @@ mod tests {
                 said.contains("64 KiB here") && said.contains("4 KiB alone"),
                 "{said}"
             );
+        }
+    }
+
+    /// Of two THPs and a base page between them, on a kernel whose UFFDIO_MOVE can crash it at huge pages.
+    #[test]
+    fn huge_pages_stay_where_moving_them_can_crash_the_kernel() {
+        let memory = Mapping::new(3 * SEGMENT, SEGMENT).unwrap();
+        let [first, base, second] = [0, 1, 2].map(|index| memory.addr() + index * SEGMENT);
+        for (at, bytes, huge) in [
+            (first, SEGMENT, true),
+            (base, SEGMENT, false),
+            (second, SEGMENT, true),
+        ] {
+            sys::memory::advise_thps(at, bytes, huge).unwrap();
+            let bytes = if huge { bytes } else { page_size() };
+            sys::memory::populate(at, bytes).unwrap();
+        }
+        let pagemap = memferry_linux::pagemap::Pagemap::open().unwrap();
+        let are_huge = || [first, second].map(|at| pagemap.is_huge(at, SEGMENT).unwrap());
+        assert_eq!(are_huge(), [true; 2], "no free memory of 2 MiB");
+        let how = MoveOptions::default().relocate(true);
+        for (release, allow, stay) in [
+            ("6.18.44", false, 2),
+            ("6.18.44", true, 0),
+            ("7.2.0", false, 0),
+        ] {
+            let options = MoverOptions::new(Batch::default())
+                .backend(Backend::Userfaultfd)
+                .allow_huge_pages(allow);
+            let mover = Mover::on(release, page_size(), options).unwrap();
+            let result = mover.move_range(memory.range(), 0, &how).unwrap();
+            let (moved, stayed) = (result.moved, result.unsupported);
+            assert_eq!(
+                [moved.folios, stayed.folios],
+                [3 - stay, stay],
+                "{release} {allow}"
+            );
+            assert_eq!(stayed.bytes, stay * SEGMENT as u64);
+            assert_eq!(are_huge(), [true; 2]);
+            let said = mover
+                .notes()
+                .iter()
+                .any(|note| note.contains("stay where they are"));
+            assert_eq!(said, stay > 0);
+            let kept = mover.prefill(0, SEGMENT, SEGMENT).unwrap();
+            assert_eq!(kept, if stay > 0 { 0 } else { SEGMENT });
+        }
+        // With move_pages(2) beside it nothing stays; here all lies on the only node.
+        let mut mover =
+            Mover::on("6.18.44", page_size(), MoverOptions::new(Batch::default())).unwrap();
+        Arc::get_mut(&mut mover.core).unwrap().kernel_too = true;
+        let cut = first + page_size()..second + SEGMENT - page_size();
+        for (range, there, stayed) in [
+            (memory.range(), 2, 0),
+            (cut, 0, 2 * (SEGMENT - page_size())),
+        ] {
+            let result = mover.move_range(range, 0, &how).unwrap();
+            assert_eq!(
+                [result.moved.folios, result.already_there.folios],
+                [1, there]
+            );
+            assert_eq!(result.unsupported.bytes, stayed as u64);
+            assert_eq!(are_huge(), [true; 2]);
         }
     }
 

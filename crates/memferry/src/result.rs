@@ -27,7 +27,8 @@ pub enum Outcome {
     Busy,
     /// The target node had no free page.
     NoMemory,
-    /// The mapping does not allow it: read-only, or a part of a huge page.
+    /// The mapping does not allow it: read-only, or a part of a huge page; or it is a huge page that
+    /// [may not move](crate::MoverOptions::allow_huge_pages).
     Unsupported,
 }
 

@@ -282,7 +282,7 @@ fn move_disturbed(when: When, act: impl FnOnce(usize) + Send + 'static) -> Regio
         act: Mutex::new(Some(Box::new(move || act(second)))),
         thread: Mutex::default(),
     };
-    let mover = Mover::new(MoverOptions::new(migrator)).unwrap();
+    let mover = Mover::new(MoverOptions::new(migrator).allow_huge_pages(true)).unwrap();
     // SAFETY: ends the process with a signal, which the test sees, if the move hangs.
     unsafe { libc::alarm(120) };
     let result = move_all(&mover, &region.range(), &relocate());

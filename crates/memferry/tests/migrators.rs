@@ -57,7 +57,7 @@ fn a_thp_whose_destination_was_split_stays_where_it_was() {
         }
         let whole = thp_bytes(&region.range());
         let split = AtCopy(|dst| advise(dst, PAGE, libc::MADV_DONTNEED).unwrap());
-        let mover = Mover::new(MoverOptions::new(split)).unwrap();
+        let mover = Mover::new(MoverOptions::new(split).allow_huge_pages(true)).unwrap();
         let options = relocate().list_pages(true);
         for _ in 0..3 {
             let result = move_all(&mover, &region.range(), &options);
@@ -85,7 +85,7 @@ fn a_cancelled_move_ends_early_and_counts_the_rest() {
                 migrator: options(migrator).migrator,
                 flag: Arc::clone(&first),
             };
-            let mover = Mover::new(MoverOptions::new(raises)).unwrap();
+            let mover = Mover::new(MoverOptions::new(raises).allow_huge_pages(true)).unwrap();
             // Copies are the migrator's where there are free pages.
             mover.prefill(0, PAGE, LEN).unwrap();
             mover.prefill(0, HUGE, LEN).unwrap();
@@ -195,7 +195,7 @@ fn brittle(lanes: usize, breaks: fn(usize) -> bool) -> (Mover, Arc<AtomicUsize>)
         breaks,
         broken: Arc::clone(&broken),
     };
-    let mover = Mover::new(MoverOptions::new(migrator)).unwrap();
+    let mover = Mover::new(MoverOptions::new(migrator).allow_huge_pages(true)).unwrap();
     // Copies are the migrator's where there are free pages; else the kernel copies while it allocates.
     mover.prefill(0, PAGE, LEN).unwrap();
     mover.prefill(0, HUGE, LEN).unwrap();

@@ -133,7 +133,7 @@ static void bad_setups(void)
 	BAD(nice, -21, "nice is -21");
 	BAD(nice, 20, "nice is 20");
 	BAD(backend, 3, "backend is 3");
-	BAD(flags, 2, "flags is 2");
+	BAD(flags, 4, "flags is 4");
 	options = (memferry_options){ .size = sizeof options, .migrator = MEMFERRY_BATCH, .lanes = 2 };
 	FAILS(memferry_new(&options, &mover), -EINVAL, "MEMFERRY_MTCOPY");
 	options = (memferry_options){ .size = sizeof options, .migrator = MEMFERRY_BATCH, .nice = 1 };
@@ -223,6 +223,11 @@ static void bad_moves(memferry_mover *mover)
 	/* Memory that is not ours to move. */
 	CHECK(memferry_backend(mover) == MEMFERRY_USERFAULTFD);
 	CHECK(memferry_notes(mover) != NULL);
+	memferry_options allows = { .size = sizeof allows, .flags = MEMFERRY_ALLOW_HUGE_PAGES };
+	memferry_mover *allowing = NULL;
+	CHECK(memferry_new(&allows, &allowing) == 0);
+	CHECK(!strstr(memferry_notes(allowing), "stay where they are"));
+	memferry_free(allowing);
 	unsigned char *hole = map(3 * page, MAP_PRIVATE);
 	munmap(hole + page, page);
 	FAILS(MOVE(hole, 3 * page, 0, &how), -EFAULT, "nothing is mapped");

@@ -43,6 +43,8 @@ pub(crate) struct Wanted {
     pub relocate: bool,
     /// The machine has several nodes: ask where each page lies.
     pub ask_nodes: bool,
+    /// Move THPs.
+    pub huge_pages: bool,
 }
 
 /// Position of a move in what it is to move.
@@ -284,7 +286,12 @@ impl<'a> Cursor<'a> {
             }
             // A THP that the range cuts would have to be split.
             self.stays(Outcome::Unsupported, from, first);
-            self.plan(class(true), first, last);
+            match self.wanted.huge_pages {
+                true => self.plan(class(true), first, last),
+                false => {
+                    (self.account).book(Outcome::Unsupported, first..last, SEGMENT);
+                }
+            }
             self.stays(Outcome::Unsupported, last, to);
         } else {
             self.plan(class(false), from, to);
@@ -384,6 +391,7 @@ mod tests {
         node: 0,
         relocate: true,
         ask_nodes: false,
+        huge_pages: true,
     };
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -567,7 +575,7 @@ mod tests {
             let ends = starts.iter().skip(1).map(|s| s.0).chain([last]);
             let vmas: Vec<_> = starts.iter().zip(ends).map(|(s, end)| vma(s.0..end, s.1)).collect();
             let (start, end) = (BASE + first * 4096, BASE + last * 4096);
-            let wanted = Wanted { node: 0, relocate, ask_nodes };
+            let wanted = Wanted { node: 0, relocate, ask_nodes, huge_pages: true };
             // Parts, with pages between them that nobody asked for.
             let mut parts = Ranges::default();
             for (at, pages) in &holes {

@@ -343,9 +343,9 @@ fn kilobytes(line: &str) -> usize {
 /// The names of the library's migrators with fixed lanes; `auto` has tests/auto.rs.
 pub const MIGRATORS: [&str; 2] = ["batch", "mtcopy"];
 
-/// Options for a mover with the migrator of that name.
+/// Options for a mover with the migrator of that name, which moves huge pages whatever the kernel.
 pub fn options(migrator: &str) -> MoverOptions {
-    match migrator {
+    let options = match migrator {
         "batch" => MoverOptions::new(Batch::default()),
         "mtcopy" => {
             let fixed = MtCopyOptions::default().lanes(default_lanes());
@@ -353,7 +353,8 @@ pub fn options(migrator: &str) -> MoverOptions {
         }
         "auto" => MoverOptions::new(MtCopy::auto().expect("lanes")),
         other => panic!("no migrator {other}"),
-    }
+    };
+    options.allow_huge_pages(true)
 }
 
 /// A mover with the migrator of that name.

@@ -51,7 +51,7 @@ pub fn mover(backend: Backend, lanes: usize, pool_bytes: usize) -> Mover {
         MoverOptions::new(migrator)
             .backend(backend)
             .pool_bytes(pool_bytes)
-            .allow_faulty_kernel(false),
+            .allow_huge_pages(true),
     )
     .unwrap();
     assert_eq!(mover.backend(), backend);

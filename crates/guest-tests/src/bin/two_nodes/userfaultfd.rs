@@ -43,7 +43,7 @@ pub fn mover(migrator: Box<dyn Migrator>, pool_bytes: usize) -> Mover {
         MoverOptions::new(migrator)
             .backend(Backend::Userfaultfd)
             .pool_bytes(pool_bytes)
-            .allow_faulty_kernel(false),
+            .allow_huge_pages(true),
     )
     .unwrap();
     assert_eq!(mover.backend(), Backend::Userfaultfd);

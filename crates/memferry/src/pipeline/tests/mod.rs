@@ -563,6 +563,7 @@ impl Setup {
             node: 0,
             relocate: true,
             ask_nodes: self.ask_nodes,
+            huge_pages: true,
         };
         let restless = Restless {
             lanes: self.lanes,

@@ -120,6 +120,7 @@ fn one_way(
         node: to,
         relocate: false,
         ask_nodes: true,
+        huge_pages: true,
     };
     let plan = Plan {
         kernel: &Idle {
