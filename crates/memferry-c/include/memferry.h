@@ -23,8 +23,8 @@
  * that is null, misaligned or out of range, and -EIO for an error in the library itself.
  *
  * Threads. Every function may be called from any thread at any time, but memferry_free() only as the last call for
- * its mover, and memferry_pending_finish() as the last for its move. Moves of one mover wait for each other. Movers are
- * independent of each other.
+ * its mover, and memferry_pending_finish() as the last for its move. Moves of one mover take turns, 1 GiB at a time at most, in
+ * order of coming; those with a rate let the others go first. Movers are independent of each other.
  *
  * Signals. In every call but memferry_cancel() the thread's signals wait for its end, and so does pthread_cancel(): about a
  * millisecond in a move of up to 2 MiB, and as long as it takes in memferry_new(), memferry_prefill() and memferry_move_pid(),
@@ -282,7 +282,7 @@ int memferry_move_list(memferry_mover *mover, const memferry_range *ranges, size
 typedef struct memferry_pending memferry_pending;
 
 /**
- * Starts a move as memferry_move() does it, on a thread of its own. Moves of one mover wait for each other.
+ * Starts a move as memferry_move() does it, on a thread of its own. Moves of one mover take turns.
  *
  * @mover, @addr, @len, @node, @options: as for memferry_move(); `status` must stay there until the move is finished.
  *        memferry_cancel() does not end it.

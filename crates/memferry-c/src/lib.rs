@@ -113,7 +113,7 @@ const NO_POOL: u64 = u64::MAX;
 const RELOCATE: u64 = 1;
 const KEEP_SOURCE_PAGES: u64 = 2;
 
-/// `memferry_mover`. Shared by the threads that call for it; moves of one mover wait for each other.
+/// `memferry_mover`. Shared by the threads that call for it; moves of one mover take turns.
 pub struct Handle {
     mover: Mover,
     cancel: Arc<AtomicBool>,

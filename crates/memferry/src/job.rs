@@ -23,6 +23,7 @@ use crate::sys::list::{List, Pages};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
 use crate::sys::{self, page_size};
+use crate::turns::{Haste, Turns};
 use crate::vma::{self, Vma};
 use crate::watch::{MAPS, Userfault, end_watch, leave_cut_thps, watch};
 use memferry_linux::pagemap::{HUGE, Pagemap, Region, ZERO};
@@ -32,7 +33,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Bytes to move that are watched at a time. Holes are filled by the mover then, more slowly than by the kernel, and the
@@ -65,17 +66,8 @@ pub(crate) struct Core {
     pub pool: PagePool,
     pub nodes: Vec<u32>,
     pub generation: u32,
-    /// Held by the move that is under way.
-    pub turn: Mutex<()>,
-    /// Held by who has the migrator's lanes: a move takes it before it watches a stretch, and not while it waits for its rate.
-    pub lanes: Mutex<()>,
-}
-
-impl Core {
-    /// Whether a move is under way.
-    pub(crate) fn is_busy(&self) -> bool {
-        matches!(self.turn.try_lock(), Err(TryLockError::WouldBlock))
-    }
+    /// Who has the migrator's lanes and the pool: a move for each stretch, from before it is watched, and not while it waits for its rate.
+    pub turns: Turns,
 }
 
 /// One move.
@@ -102,8 +94,6 @@ impl Job {
 
     /// Moves the pages; signals are blocked on this thread. The ranges of the result ascend.
     pub(crate) fn run(&self) -> Result<ListResult, MoveError> {
-        // A panic of the migrator left all pages in place.
-        let _turn = self.core.turn.lock().unpoisoned();
         let started = Instant::now();
         let mut parts = Ranges::default();
         parts.add_all(&self.ranges);
@@ -166,6 +156,10 @@ impl Job {
         });
         drop(no_fork);
         refused?;
+        let haste = match self.options.bytes_per_second {
+            None => Haste::Hurries,
+            Some(_) => Haste::Bides,
+        };
         let pace = Pace::new(self.options.bytes_per_second);
         let most = most_at_a_time(self.options.bytes_per_second);
         // All of them or nothing; what a stretch is made of is looked at again when it is watched.
@@ -186,7 +180,7 @@ impl Job {
             if !pace.wait(&self.cancel) {
                 break;
             }
-            let _lanes = self.core.lanes.lock().unpoisoned();
+            let _turn = self.core.turns.take(haste);
             let (first, before) = (stretch.range.start == parts[0].start, account.moved_bytes());
             let watched = leave_cut_thps(&userfault.pagemap, stretch.range.clone(), account);
             if watched.is_empty() {

@@ -42,6 +42,7 @@ mod stretches;
 mod sync;
 mod sys;
 mod tiering;
+mod turns;
 mod vma;
 mod watch;
 mod workers;

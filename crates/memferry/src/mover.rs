@@ -18,10 +18,11 @@ use crate::sync::Unpoisoned;
 use crate::sys::list::{List, Pages};
 use crate::sys::thread::Quiet;
 use crate::sys::{self, page_size};
+use crate::turns::{Haste, Turns};
 use crate::watch::open_userfault;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// Bytes of free pages that a pool keeps unless told otherwise.
 pub const DEFAULT_POOL_BYTES: usize = 64 << 20;
@@ -64,7 +65,8 @@ impl MoverOptions {
     }
 }
 
-/// Moves pages of this process. Shared by the threads that ask it to; its moves wait for each other.
+/// Moves pages of this process. Shared by the threads that ask it to; its moves take turns, stretch by stretch of 1 GiB
+/// at most, in order of coming; those with a rate let the others go first.
 pub struct Mover {
     core: Arc<Core>,
     migrator: Arc<dyn Migrator>,
@@ -141,8 +143,7 @@ impl Mover {
                 pool: PagePool::new(options.pool_bytes, several),
                 nodes,
                 generation: sys::process::generation(),
-                turn: Mutex::new(()),
-                lanes: Mutex::new(()),
+                turns: Turns::default(),
             }),
             notes,
         })
@@ -239,7 +240,7 @@ impl Mover {
         let on_its_stack = sys::thread::is_on_its_stack();
         // With a rate it sleeps between its parts, for as long as the rate says.
         let is_short = job.bytes() <= ON_THE_CALLER && options.bytes_per_second.is_none();
-        let done = if !is_short || !on_its_stack || self.core.is_busy() {
+        let done = if !is_short || !on_its_stack || self.core.turns.is_taken() {
             let job = Arc::new(job);
             match MoveHandle::start(&job, false) {
                 Some(handle) => {
@@ -261,7 +262,7 @@ impl Mover {
         Ok(ListResult { total, ranges })
     }
 
-    /// Moves pages as [`move_range`](Mover::move_range) does, on a thread of its own. Moves of one mover wait for each other.
+    /// Moves pages as [`move_range`](Mover::move_range) does, on a thread of its own. Moves of one mover take turns.
     ///
     /// # Errors
     /// Those of `move_range` that show before it begins; or there is no thread or descriptor to be had.
@@ -364,7 +365,7 @@ impl Mover {
         // Its locks are held with signals blocked: a handler might wait for a page that is away, and its lane for the lock.
         let _quiet = Quiet::begin();
         // A move that has begun its watch would wait for the lanes meanwhile, and nobody would answer faults on its range.
-        let _lanes = self.core.lanes.lock().unpoisoned();
+        let _turn = self.core.turns.take(Haste::Hurries);
         self.migrator.run(&|_| {
             loop {
                 let room = pool.limit().saturating_sub(pool.kept());
@@ -479,6 +480,7 @@ mod tests {
     use crate::sys::memory::Mapping;
     use crate::sys::uffd::{FEATURE_MOVE, Uffd};
     use crate::watch::Userfault;
+    use std::sync::Mutex;
 
     #[test]
     fn a_batch_is_whole_pages_up_to_a_segment() {
@@ -677,7 +679,7 @@ mod tests {
         }
         fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
             let core = self.0.core.lock().unwrap().clone();
-            let busy = core.is_some_and(|core| core.lanes.try_lock().is_err());
+            let busy = core.is_some_and(|core| core.turns.is_taken());
             // SAFETY: it only reads the thread's mask.
             let waits = unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();

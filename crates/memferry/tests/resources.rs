@@ -248,6 +248,34 @@ fn two_movers_move_neighbouring_ranges_at_once() {
     }
 }
 
+/// After its first part such a move waits for hours.
+#[test]
+fn a_move_with_a_rate_lets_others_go_before() {
+    for migrator in MIGRATORS {
+        let [slow, quick] = [1, 2]
+            .map(|seed| Region::filled(8 << 20, Kind::Base, seed))
+            .into();
+        let mover = mover(migrator);
+        let handle = mover
+            .move_range_async(slow.range(), 0, &relocate().bytes_per_second(1))
+            .unwrap();
+        while handle.progress().0 == 0 {
+            assert!(!handle.is_over());
+            std::thread::yield_now();
+        }
+        for _ in 0..3 {
+            move_whole(&mover, &quick.range(), &relocate(), migrator);
+        }
+        assert!(!handle.is_over());
+        handle.cancel();
+        let result = handle.wait().unwrap();
+        assert_eq!(result.moved.bytes, HUGE as u64, "{migrator}");
+        assert_eq!(result.cancelled_bytes, (slow.len - HUGE) as u64);
+        assert_filled(slow.addr, slow.len, 1, migrator);
+        assert_filled(quick.addr, quick.len, 2, migrator);
+    }
+}
+
 #[test]
 fn of_two_movers_of_one_range_one_is_refused_at_a_time() {
     let region = Region::filled(4 << 20, Kind::Base, 1);
