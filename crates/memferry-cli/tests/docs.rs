@@ -32,14 +32,9 @@ fn links(text: &str) -> impl Iterator<Item = &str> {
 /// The name by which a heading is linked to: lower case, spaces as dashes, of the other signs only dashes and underscores.
 fn anchor(heading: &str) -> String {
     let shown: String = heading.chars().filter(|c| !"`*#".contains(*c)).collect();
-    let kept = shown
-        .trim()
-        .to_lowercase()
-        .replace(' ', "-")
-        .chars()
-        .filter(|c| c.is_alphanumeric() || "-_".contains(*c))
-        .collect();
-    kept
+    let lower = shown.trim().to_lowercase().replace(' ', "-");
+    let is_kept = |c: &char| c.is_alphanumeric() || "-_".contains(*c);
+    lower.chars().filter(is_kept).collect()
 }
 
 fn anchors(page: &str) -> BTreeSet<String> {
