@@ -20,7 +20,7 @@ use memferry_core::hotness::{Access, Bounces, HEATS, Histogram, Policy, Record, 
 use memferry_core::pace::{PACE_RATE_MAX, Pace, PaceParams};
 use memferry_linux::numa;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -151,12 +151,42 @@ impl Places for Machine {
 
 /// Where the first page of a unit lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 enum Tier {
     Absent,
     Top,
     Lower,
     /// On a node of neither tier.
     Elsewhere,
+}
+
+/// Of a place: the unit would not move, and is left alone.
+const LEFT_ALONE: u8 = 0x80;
+
+fn tier_of(place: u8) -> Tier {
+    match place & !LEFT_ALONE {
+        0 => Tier::Absent,
+        1 => Tier::Top,
+        2 => Tier::Lower,
+        _ => Tier::Elsewhere,
+    }
+}
+
+/// A unit that would not move.
+#[derive(Clone, Copy, Debug)]
+struct Refusal {
+    /// It is left alone before this round.
+    until: u32,
+    /// For so many rounds.
+    rounds: u32,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often a refusal was looked at.
+    static REFUSALS_SEEN: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+    /// How many records were searched for such heats.
+    static SEARCHED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
 struct State {
@@ -166,13 +196,14 @@ struct State {
     pace: Pace,
     begun: Instant,
     records: Vec<u32>,
-    tiers: Vec<Tier>,
+    /// A [`Tier`] each, and whether the unit is [`LEFT_ALONE`].
+    places: Vec<u8>,
     /// Rounds so far.
     number: u32,
     /// The next unit to look up.
     look_at: usize,
-    /// Units that would not move: until which round they are left alone, and how often in a row.
-    refused: HashMap<usize, (u32, u32)>,
+    /// Units that would not move, also those that may be asked again and were not.
+    refused: BTreeMap<usize, Refusal>,
 }
 
 impl Tiering {
@@ -229,10 +260,10 @@ impl Tiering {
             pace: Pace::new(pace, 0).map_err(rate)?,
             begun: Instant::now(),
             records: vec![0; units],
-            tiers: vec![Tier::Absent; units],
+            places: vec![Tier::Absent as u8; units],
             number: 0,
             look_at: 0,
-            refused: HashMap::new(),
+            refused: BTreeMap::new(),
         };
         let mut used = Vec::new();
         used.resize_with(units.div_ceil(64), || AtomicU64::new(0));
@@ -269,6 +300,7 @@ impl Tiering {
         let mut state = self.state.lock().unpoisoned();
         let state = &mut *state;
         state.number += 1;
+        state.end_refusals();
         let now = state.number.wrapping_mul(ROUND_MS);
         let born = self.take_accesses(state, now);
         let sweep = Sweep {
@@ -318,12 +350,12 @@ impl Tiering {
                     break;
                 };
                 *record = record.accessed(&state.policy, &access);
-                if state.tiers[unit] == Tier::Absent {
+                if tier_of(state.places[unit]) == Tier::Absent {
                     unknown.push(unit);
                 }
             }
         }
-        let units = state.tiers.len();
+        let units = state.places.len();
         let next = state.look_at..state.look_at + LOOK.min(units);
         state.look_at = next.end % units;
         unknown.extend(next.map(|unit| unit % units));
@@ -343,9 +375,9 @@ impl Tiering {
                     Ok(node) if node == self.options.lower => Tier::Lower,
                     Ok(_) => Tier::Elsewhere,
                 };
-                let before = std::mem::replace(&mut state.tiers[unit], tier);
+                let before = state.set_tier(unit, tier);
                 // Memory that was there before the first rounds is not new.
-                let looked_at_all = (state.number as usize - 1) * LOOK >= state.tiers.len();
+                let looked_at_all = (state.number as usize - 1) * LOOK >= state.places.len();
                 born += u64::from(looked_at_all && before == Tier::Absent && tier != before);
             }
         }
@@ -383,9 +415,11 @@ impl Tiering {
         let mut promoted = 0;
         let lower = state.histogram(Tier::Lower, now);
         let (cut, room) = state.balance.fill(&policy, &lower, free(state), budget);
-        if room > 0 {
+        // With the border at heat 0 all that is hot finds room: mostly none, and then none is searched for.
+        let hottest = if cut.heat > 0 { room } else { cut.above };
+        if hottest > 0 {
             let mut hot = state.hottest(now, cut.heat);
-            hot.truncate(room.min(cut.above + cut.room) as usize);
+            hot.truncate(hottest as usize);
             promoted += self.carry(state, &hot, Tier::Top, round)?;
         }
 
@@ -432,22 +466,20 @@ impl Tiering {
             *bytes += result.moved.bytes;
             round.stayed_bytes += result.left_bytes();
             if result.left_bytes() > 0 {
-                let (until, times) = state.refused.entry(unit).or_default();
-                *until = state.number.saturating_add(LEAVE_ALONE << *times);
-                *times = (*times + 1).min(8);
+                state.refuse(unit);
                 continue;
             }
             state.refused.remove(&unit);
             went += 1;
             match to {
                 _ if result.moved.bytes + result.already_there.bytes == 0 => {
-                    state.tiers[unit] = Tier::Absent;
+                    state.set_tier(unit, Tier::Absent);
                     continue;
                 }
                 Tier::Top => drop(state.bounces.promoted(unit as u64)),
                 _ => state.bounces.demoted(unit as u64),
             }
-            state.tiers[unit] = to;
+            state.set_tier(unit, to);
         }
         Ok(went)
     }
@@ -455,7 +487,39 @@ impl Tiering {
 
 impl State {
     fn count(&self, tier: Tier) -> u64 {
-        self.tiers.iter().filter(|of| **of == tier).count() as u64
+        let places = self.places.iter();
+        places.filter(|place| tier_of(**place) == tier).count() as u64
+    }
+
+    /// Notes where a unit lies; returns where it did.
+    fn set_tier(&mut self, unit: usize, tier: Tier) -> Tier {
+        let place = &mut self.places[unit];
+        let before = tier_of(*place);
+        *place = *place & LEFT_ALONE | tier as u8;
+        before
+    }
+
+    /// The unit would not move in this round.
+    fn refuse(&mut self, unit: usize) {
+        self.places[unit] |= LEFT_ALONE;
+        let before = self.refused.get(&unit).map(|refusal| refusal.rounds);
+        let rounds = before.map_or(LEAVE_ALONE, |rounds| (2 * rounds).min(LEAVE_ALONE << 8));
+        let until = self.number.saturating_add(rounds);
+        self.refused.insert(unit, Refusal { until, rounds });
+    }
+
+    /// Lets the units be asked again whose time is over, and forgets those that nobody asked for as long as they had been left
+    /// alone.
+    fn end_refusals(&mut self) {
+        let (places, number) = (&mut self.places, self.number);
+        self.refused.retain(|&unit, refusal| {
+            #[cfg(test)]
+            REFUSALS_SEEN.set(REFUSALS_SEEN.get() + 1);
+            if refusal.until <= number {
+                places[unit] &= !LEFT_ALONE;
+            }
+            number < refusal.until.saturating_add(refusal.rounds)
+        });
     }
 
     /// Counts the units of a tier that may move: only these can be chosen.
@@ -464,8 +528,8 @@ impl State {
         let mut some = Vec::with_capacity(ASK);
         let mut units = 0..self.records.len();
         while !units.is_empty() {
-            let of_tier = (units.by_ref().take(ASK))
-                .filter(|&unit| self.tiers[unit] == tier && self.may_move(unit));
+            let of_tier =
+                (units.by_ref().take(ASK)).filter(|&unit| self.places[unit] == tier as u8);
             some.clear();
             some.extend(of_tier.map(|unit| self.records[unit]));
             u32::count(&some, now, &mut histogram);
@@ -475,14 +539,11 @@ impl State {
 
     /// The units of a tier with such heats, and these.
     fn find(&self, tier: Tier, now: u32, heats: (u32, u32)) -> Vec<(u32, usize)> {
+        #[cfg(test)]
+        SEARCHED.set(SEARCHED.get() + self.records.len());
         let mut found = self.policy.find(&self.records, now, heats);
-        found.retain(|&(_, unit)| self.tiers[unit] == tier && self.may_move(unit));
+        found.retain(|&(_, unit)| self.places[unit] == tier as u8);
         found
-    }
-
-    fn may_move(&self, unit: usize) -> bool {
-        let refused = self.refused.get(&unit);
-        refused.is_none_or(|(until, _)| *until <= self.number)
     }
 
     /// What reached the threshold in the lower tier, the hottest first.

@@ -219,3 +219,23 @@ fn what_is_outside_is_ignored_and_bad_options_are_refused() {
         assert!(said.contains(why), "{said}");
     }
 }
+
+#[test]
+fn refused_units_cost_a_round_what_they_are_and_not_what_all_units_are() {
+    let fake = Fake::of((0..10_000).map(|unit| i32::from(unit >= 10)).collect());
+    *fake.stuck.lock().unwrap() = vec![100, 101, 102];
+    let tiering = tiering(&fake, 10);
+    let refused = || tiering.state.lock().unwrap().refused.len();
+    rounds(&tiering, 10, 100..110);
+    assert_eq!(refused(), 3);
+    let before = (REFUSALS_SEEN.get(), SEARCHED.get());
+    rounds(&tiering, 10, 100..110);
+    let seen = REFUSALS_SEEN.get() - before.0;
+    assert!(seen <= 10 * 3, "{seen} refusals in 10 rounds");
+    // They leave room that nothing else wants, and are asked again once in these rounds.
+    let searches = (SEARCHED.get() - before.1) / 10_000;
+    assert!((1..=2).contains(&searches), "{searches} in 10 rounds");
+    // Nobody wants them any more.
+    rounds(&tiering, 300, 103..110);
+    assert_eq!(refused(), 0);
+}
