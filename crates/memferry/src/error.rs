@@ -24,9 +24,9 @@ pub enum MoveError {
         /// Base page, bytes.
         page: usize,
     },
-    /// A range of a list begins within another one.
+    /// A range has addresses of another one: of the list, or of what is tiered.
     #[error(
-        "range {:#x}-{:#x} begins within another range of the list; give each page once",
+        "range {:#x}-{:#x} has addresses of another range; give each page once",
         range.start, range.end
     )]
     Overlap {

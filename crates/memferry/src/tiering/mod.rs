@@ -5,8 +5,11 @@
 //! The policy is that of the replay's `ours` and of the kernel's series, a round after each walk of page tables: what was used
 //! since the last round counts as one access. Its clock counts rounds, so a round that comes late makes nothing look old.
 
+mod part;
+mod round;
 #[cfg(test)]
 mod tests;
+mod used;
 
 use crate::error::{MoveError, check_range};
 use crate::mover::Mover;
@@ -15,26 +18,12 @@ use crate::options::setters;
 use crate::result::ListResult;
 use crate::sync::Unpoisoned;
 use crate::sys::page_size;
-use memferry_core::balance::{self, Balance};
-use memferry_core::hotness::{Access, Bounces, HEATS, Histogram, Policy, Record, Sweep};
-use memferry_core::pace::{PACE_RATE_MAX, Pace, PaceParams};
 use memferry_linux::numa;
-use std::cmp::Reverse;
-use std::collections::HashMap;
+use round::State;
 use std::io;
 use std::ops::Range;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
-
-/// Milliseconds of the policy's clock from round to round: what its numbers are made for.
-const ROUND_MS: u32 = 250;
-/// Units whose node is looked up in each round, beside those that were used and had no page: 2 ms of system calls.
-const LOOK: usize = 16 << 10;
-/// Pages of one look-up.
-const ASK: usize = 512;
-/// A unit that would not move is left alone for so many rounds, then for twice as many, at most 2^8 times.
-const LEAVE_ALONE: u32 = 4;
+use std::sync::{Arc, Mutex};
+use used::Used;
 
 /// How memory is tiered.
 #[derive(Clone, Debug)]
@@ -89,7 +78,8 @@ pub struct Round {
     pub top_bytes: u64,
 }
 
-/// Keeps the hot part of a range of this process in the top tier.
+/// Keeps the hot part of some memory of this process in the top tier. The memory is any number of ranges, which may come and
+/// go while threads use them.
 ///
 /// ```no_run
 /// use memferry::{Batch, Mover, MoverOptions, Tiering, TieringOptions};
@@ -97,7 +87,8 @@ pub struct Round {
 /// # fn main() -> Result<(), memferry::MoveError> {
 /// # let (pool, page, over) = (0x7f00_0000_0000..0x7f40_0000_0000, 0x7f00_0000_4000, false);
 /// let mover = Mover::new(MoverOptions::new(Batch::default()))?;
-/// let tiering = Tiering::new(mover, pool, TieringOptions::new(0, 1, 16 << 30))?;
+/// let tiering = Tiering::new(mover, TieringOptions::new(0, 1, 16 << 30))?;
+/// tiering.add(pool.clone())?;
 /// // Any thread that uses memory of the pool:
 /// tiering.record(page);
 /// // One thread, four times a second:
@@ -106,22 +97,21 @@ pub struct Round {
 ///     println!("{} bytes up, {} down", round.promoted_bytes, round.demoted_bytes);
 ///     std::thread::sleep(std::time::Duration::from_millis(250));
 /// }
+/// // Before the pool's second half is unmapped:
+/// tiering.forget(pool.start + pool.len() / 2..pool.end)?;
 /// # Ok(())
 /// # }
 /// ```
 pub struct Tiering {
+    used: Used,
     places: Box<dyn Places>,
-    range: Range<usize>,
     options: TieringOptions,
-    /// A bit per unit that was used since the last round.
-    used: Vec<AtomicU64>,
     state: Mutex<State>,
 }
 
 impl std::fmt::Debug for Tiering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tiering")
-            .field("range", &self.range)
             .field("options", &self.options)
             .finish_non_exhaustive()
     }
@@ -135,7 +125,7 @@ trait Places: Send + Sync {
 }
 
 struct Machine {
-    mover: Mover,
+    mover: Arc<Mover>,
     moves: MoveOptions,
 }
 
@@ -149,115 +139,84 @@ impl Places for Machine {
     }
 }
 
-/// Where the first page of a unit lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tier {
-    Absent,
-    Top,
-    Lower,
-    /// On a node of neither tier.
-    Elsewhere,
-}
-
-struct State {
-    policy: Policy<u32>,
-    balance: Balance,
-    bounces: Bounces,
-    pace: Pace,
-    begun: Instant,
-    records: Vec<u32>,
-    tiers: Vec<Tier>,
-    /// Rounds so far.
-    number: u32,
-    /// The next unit to look up.
-    look_at: usize,
-    /// Units that would not move: until which round they are left alone, and how often in a row.
-    refused: HashMap<usize, (u32, u32)>,
-}
-
 impl Tiering {
-    /// Tiers `range`, whose pages may be touched before or later. Nothing moves before the first round.
+    /// Tiers nothing yet. The mover may be one that the program also uses for other moves: an `Arc` of it.
     ///
     /// # Errors
-    /// A range or a unit that is no multiple of pages, a node without memory, the same node twice, or a rate of 0.
+    /// A unit that is no multiple of pages, a node without memory, the same node twice, or a rate of 0.
     pub fn new(
-        mover: Mover,
-        range: Range<usize>,
+        mover: impl Into<Arc<Mover>>,
         options: TieringOptions,
     ) -> Result<Tiering, MoveError> {
+        let mover = mover.into();
         mover.check_node(options.top)?;
         mover.check_node(options.lower)?;
         let moves = options.moves.clone();
-        Tiering::on(Box::new(Machine { mover, moves }), range, options)
+        Tiering::on(Box::new(Machine { mover, moves }), options)
     }
 
-    fn on(
-        places: Box<dyn Places>,
-        range: Range<usize>,
-        options: TieringOptions,
-    ) -> Result<Tiering, MoveError> {
-        check_range(&range)?;
+    fn on(places: Box<dyn Places>, options: TieringOptions) -> Result<Tiering, MoveError> {
         let refuse = |name, value, why: String| MoveError::BadOption { name, value, why };
         if options.top == options.lower {
             let why = "the tiers are the same node; give two".to_owned();
             return Err(refuse("lower", options.lower as usize, why));
         }
         let unit = options.unit_bytes;
-        if unit == 0 || unit % page_size() != 0 || range.len() % unit != 0 {
-            let why = format!(
-                "it must be a multiple of {} bytes, and the range of {} bytes one of it",
-                page_size(),
-                range.len()
-            );
+        if unit == 0 || unit % page_size() != 0 {
+            let why = format!("it must be a multiple of {} bytes", page_size());
             return Err(refuse("unit_bytes", unit, why));
         }
-        let (params, rounds) = balance::defaults::<u32>();
-        let pace = PaceParams {
-            rate: options.bytes_per_second.min(PACE_RATE_MAX),
-            // What two rounds may move is not lost if the second one is late.
-            burst_ms: 2 * ROUND_MS,
-            ..PaceParams::default()
-        };
-        let rate = |error: memferry_core::hotness::ParamError| {
-            refuse("bytes_per_second", error.value as usize, error.to_string())
-        };
-        let units = range.len() / unit;
-        let state = State {
-            policy: Policy::new(params).map_err(rate)?,
-            balance: Balance::new(rounds),
-            bounces: Bounces::default(),
-            pace: Pace::new(pace, 0).map_err(rate)?,
-            begun: Instant::now(),
-            records: vec![0; units],
-            tiers: vec![Tier::Absent; units],
-            number: 0,
-            look_at: 0,
-            refused: HashMap::new(),
-        };
-        let mut used = Vec::new();
-        used.resize_with(units.div_ceil(64), || AtomicU64::new(0));
+        let state = State::new(options.bytes_per_second)
+            .map_err(|error| refuse("bytes_per_second", error.value as usize, error.to_string()))?;
         Ok(Tiering {
+            used: Used::new(unit),
             places,
-            range,
             options,
-            used,
             state: Mutex::new(state),
         })
     }
 
-    /// Notes that the memory at `addr` is used; addresses outside of the range are none of its. Any thread may call it at any
-    /// time: a load, and a store the first time since the last round. On memory that is used so much that most of it is used
-    /// between any two rounds, report one use in so many.
+    /// Tiers `range` as well, whose pages may be touched before or later. Its units are counted from its start. Waits for a round
+    /// that is under way.
+    ///
+    /// # Errors
+    /// A range that is no multiple of pages or not one of units, has more than 2^32 of these, or has addresses that are
+    /// tiered already ([`MoveError::Overlap`]).
+    pub fn add(&self, range: Range<usize>) -> Result<(), MoveError> {
+        check_range(&range)?;
+        let unit = self.options.unit_bytes;
+        if range.len() % unit != 0 {
+            return Err(self.no_units(&range, "is no whole number of units"));
+        }
+        if u32::try_from(range.len() / unit).is_err() {
+            return Err(self.no_units(&range, "has more than 2^32 units"));
+        }
+        let mut state = self.state.lock().unpoisoned();
+        state.add(range, unit, &self.used)
+    }
+
+    /// Forgets what is known of `range`, where it is tiered: all of what was added, or a part. Its memory stays where it is. Waits
+    /// for a round that is under way; later ones neither look at the range nor move it. Forget a range before it is unmapped:
+    /// a round that is to move what is not there fails.
+    ///
+    /// # Errors
+    /// A range that is no multiple of pages, or begins or ends within a unit; nothing is forgotten then.
+    pub fn forget(&self, range: Range<usize>) -> Result<(), MoveError> {
+        check_range(&range)?;
+        let mut state = self.state.lock().unpoisoned();
+        match state.forget(&range, self.options.unit_bytes, &self.used) {
+            true => Ok(()),
+            false => Err(self.no_units(&range, "begins or ends within a unit")),
+        }
+    }
+
+    /// Notes that the memory at `addr` is used; addresses that are not tiered are ignored. Any thread may call it at any
+    /// time, and none ever waits: some loads, and a store the first time since the last round. A use that meets
+    /// [`Tiering::add`] or [`Tiering::forget`] of any range may be lost, or count for another unit. On memory that is used so much
+    /// that most of it is used between any two rounds, report one use in so many.
     #[inline]
     pub fn record(&self, addr: usize) {
-        let unit = addr.wrapping_sub(self.range.start) / self.options.unit_bytes;
-        let Some(word) = self.used.get(unit / 64) else {
-            return;
-        };
-        let bit = 1 << (unit % 64);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
+        self.used.record(addr);
     }
 
     /// Moves what should move now: idle memory down where new memory comes, the hottest into what is free of the top tier, then
@@ -267,241 +226,14 @@ impl Tiering {
     /// As [`Mover::move_pages`]; what was moved before is known, and the next round goes on.
     pub fn round(&self) -> Result<Round, MoveError> {
         let mut state = self.state.lock().unpoisoned();
-        let state = &mut *state;
-        state.number += 1;
-        let now = state.number.wrapping_mul(ROUND_MS);
-        let born = self.take_accesses(state, now);
-        let sweep = Sweep {
-            now,
-            last: now.wrapping_sub(ROUND_MS),
-            number: state.number,
-        };
-        let policy = state.policy;
-        u32::sweep(
-            &mut state.records,
-            &policy,
-            &sweep,
-            &mut Histogram::default(),
-        );
-        if state.number % state.balance.params().bounce_rounds == 0 {
-            state.bounces.age();
-        }
-        let unit = self.options.unit_bytes as u64;
-        let ms = u64::try_from(state.begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-        // A unit larger than the bucket goes when the bucket is full.
-        let saved = (state.pace.budget(ms) / unit).max(1);
-        let mut round = Round::default();
-        let reserved = state.pace.reserve(ms, saved * unit);
-        let budget = reserved.as_ref().map_or(0, |_| saved);
-        let done = self.choose(state, now, born, budget, &mut round);
-        if let Some(reserved) = reserved {
-            state.pace.settle(reserved, round.promoted_bytes);
-        }
-        done?;
-        round.top_bytes = state.count(Tier::Top) * unit;
-        Ok(round)
+        state.round(&*self.places, &self.options)
     }
 
-    /// Counts what was used since the last round, and looks up where memory lies; returns how many units have come to be.
-    fn take_accesses(&self, state: &mut State, now: u32) -> u64 {
-        let mut unknown = Vec::new();
-        let access = Access::at(now.into());
-        for (index, word) in self.used.iter().enumerate() {
-            if word.load(Ordering::Relaxed) == 0 {
-                continue;
-            }
-            let mut bits = word.swap(0, Ordering::Relaxed);
-            while bits != 0 {
-                let unit = index * 64 + bits.trailing_zeros() as usize;
-                bits &= bits - 1;
-                let Some(record) = state.records.get_mut(unit) else {
-                    break;
-                };
-                *record = record.accessed(&state.policy, &access);
-                if state.tiers[unit] == Tier::Absent {
-                    unknown.push(unit);
-                }
-            }
+    fn no_units(&self, range: &Range<usize>, what: &str) -> MoveError {
+        MoveError::BadOption {
+            name: "unit_bytes",
+            value: self.options.unit_bytes,
+            why: format!("range {:#x}-{:#x} {what}", range.start, range.end),
         }
-        let units = state.tiers.len();
-        let next = state.look_at..state.look_at + LOOK.min(units);
-        state.look_at = next.end % units;
-        unknown.extend(next.map(|unit| unit % units));
-        let mut born = 0;
-        let (mut pages, mut status) = (Vec::with_capacity(ASK), [0; ASK]);
-        for units in unknown.chunks(ASK) {
-            pages.clear();
-            pages.extend(units.iter().map(|&unit| self.unit(unit).start));
-            let status = &mut status[..units.len()];
-            if self.places.nodes(&pages, status).is_err() {
-                continue;
-            }
-            for (&unit, &node) in units.iter().zip(&*status) {
-                let tier = match u32::try_from(node) {
-                    Err(_) => Tier::Absent,
-                    Ok(node) if node == self.options.top => Tier::Top,
-                    Ok(node) if node == self.options.lower => Tier::Lower,
-                    Ok(_) => Tier::Elsewhere,
-                };
-                let before = std::mem::replace(&mut state.tiers[unit], tier);
-                // Memory that was there before the first rounds is not new.
-                let looked_at_all = (state.number as usize - 1) * LOOK >= state.tiers.len();
-                born += u64::from(looked_at_all && before == Tier::Absent && tier != before);
-            }
-        }
-        born
-    }
-
-    fn unit(&self, unit: usize) -> Range<usize> {
-        let start = self.range.start + unit * self.options.unit_bytes;
-        start..start + self.options.unit_bytes
-    }
-
-    fn choose(
-        &self,
-        state: &mut State,
-        now: u32,
-        born: u64,
-        budget: u64,
-        round: &mut Round,
-    ) -> Result<(), MoveError> {
-        let policy = state.policy;
-        let capacity = (self.options.top_bytes / self.options.unit_bytes) as u64;
-        let free = |state: &State| capacity.saturating_sub(state.count(Tier::Top));
-
-        let short = state.balance.room(born, capacity, free(state));
-        // A tier that became smaller, or was filled by others.
-        let over = state.count(Tier::Top).saturating_sub(capacity);
-        let idle = if over > 0 {
-            HEATS - 1
-        } else {
-            balance::idle(&policy)
-        };
-        let cold = state.coldest(now, idle, short.max(over));
-        self.carry(state, &cold, Tier::Lower, round)?;
-
-        let mut promoted = 0;
-        let lower = state.histogram(Tier::Lower, now);
-        let (cut, room) = state.balance.fill(&policy, &lower, free(state), budget);
-        if room > 0 {
-            let mut hot = state.hottest(now, cut.heat);
-            hot.truncate(room.min(cut.above + cut.room) as usize);
-            promoted += self.carry(state, &hot, Tier::Top, round)?;
-        }
-
-        let (top, lower) = (
-            state.histogram(Tier::Top, now),
-            state.histogram(Tier::Lower, now),
-        );
-        let border = policy.exchange(&top, &lower, budget.saturating_sub(promoted));
-        if border.pages == 0 {
-            return Ok(());
-        }
-        // What went up and down before has to be that much hotter than the border.
-        let mut hot = state.hottest(now, border.hot);
-        hot.retain(|&unit| {
-            let heat = policy.heat(state.records[unit].view(now));
-            heat >= balance::bar(&policy, border.hot, state.bounces.of(unit as u64))
-        });
-        hot.truncate(border.pages as usize);
-        let cold = state.coldest(now, border.cold, hot.len() as u64);
-        let left = self.carry(state, &cold, Tier::Lower, round)?;
-        hot.truncate(left as usize);
-        self.carry(state, &hot, Tier::Top, round).map(drop)
-    }
-
-    /// Moves units to a tier; returns how many went.
-    fn carry(
-        &self,
-        state: &mut State,
-        units: &[usize],
-        to: Tier,
-        round: &mut Round,
-    ) -> Result<u64, MoveError> {
-        if units.is_empty() {
-            return Ok(0);
-        }
-        let (node, bytes) = match to {
-            Tier::Top => (self.options.top, &mut round.promoted_bytes),
-            _ => (self.options.lower, &mut round.demoted_bytes),
-        };
-        let ranges: Vec<_> = units.iter().map(|&unit| self.unit(unit)).collect();
-        let result = self.places.carry(&ranges, node)?;
-        let mut went = 0;
-        for (&unit, result) in units.iter().zip(&result.ranges) {
-            *bytes += result.moved.bytes;
-            round.stayed_bytes += result.left_bytes();
-            if result.left_bytes() > 0 {
-                let (until, times) = state.refused.entry(unit).or_default();
-                *until = state.number.saturating_add(LEAVE_ALONE << *times);
-                *times = (*times + 1).min(8);
-                continue;
-            }
-            state.refused.remove(&unit);
-            went += 1;
-            match to {
-                _ if result.moved.bytes + result.already_there.bytes == 0 => {
-                    state.tiers[unit] = Tier::Absent;
-                    continue;
-                }
-                Tier::Top => drop(state.bounces.promoted(unit as u64)),
-                _ => state.bounces.demoted(unit as u64),
-            }
-            state.tiers[unit] = to;
-        }
-        Ok(went)
-    }
-}
-
-impl State {
-    fn count(&self, tier: Tier) -> u64 {
-        self.tiers.iter().filter(|of| **of == tier).count() as u64
-    }
-
-    /// Counts the units of a tier that may move: only these can be chosen.
-    fn histogram(&self, tier: Tier, now: u32) -> Histogram {
-        let mut histogram = Histogram::default();
-        let mut some = Vec::with_capacity(ASK);
-        let mut units = 0..self.records.len();
-        while !units.is_empty() {
-            let of_tier = (units.by_ref().take(ASK))
-                .filter(|&unit| self.tiers[unit] == tier && self.may_move(unit));
-            some.clear();
-            some.extend(of_tier.map(|unit| self.records[unit]));
-            u32::count(&some, now, &mut histogram);
-        }
-        histogram
-    }
-
-    /// The units of a tier with such heats, and these.
-    fn find(&self, tier: Tier, now: u32, heats: (u32, u32)) -> Vec<(u32, usize)> {
-        let mut found = self.policy.find(&self.records, now, heats);
-        found.retain(|&(_, unit)| self.tiers[unit] == tier && self.may_move(unit));
-        found
-    }
-
-    fn may_move(&self, unit: usize) -> bool {
-        let refused = self.refused.get(&unit);
-        refused.is_none_or(|(until, _)| *until <= self.number)
-    }
-
-    /// What reached the threshold in the lower tier, the hottest first.
-    fn hottest(&self, now: u32, least: u32) -> Vec<usize> {
-        let mut found = self.find(Tier::Lower, now, (least, HEATS - 1));
-        let threshold = self.policy.params().threshold;
-        found.retain(|&(_, unit)| u32::from(self.records[unit].view(now).freq) >= threshold);
-        found.sort_unstable_by_key(|&(heat, unit)| (Reverse(heat), unit));
-        found.into_iter().map(|(_, unit)| unit).collect()
-    }
-
-    /// The coldest of the top tier first.
-    fn coldest(&self, now: u32, most: u32, limit: u64) -> Vec<usize> {
-        if limit == 0 {
-            return Vec::new();
-        }
-        let mut found = self.find(Tier::Top, now, (0, most));
-        found.sort_unstable();
-        let found = found.into_iter().map(|(_, unit)| unit);
-        found.take(limit as usize).collect()
     }
 }
