@@ -121,17 +121,21 @@ impl Mover {
         let huge_pages =
             options.allow_huge_pages || known_faults::huge_page_risk(release).is_none();
         let kernel_too = auto && several;
-        let mut notes = match (&userfault, topology) {
-            (Some(_), Ok(topology)) => probe::notes(&topology),
-            _ => Vec::new(),
-        };
-        if userfault.is_some() && !huge_pages {
-            notes.push(match kernel_too {
-                true => "so huge pages move through move_pages(2)".to_owned(),
-                false => "so huge pages stay where they are and count as unsupported; \
-                    MoverOptions::allow_huge_pages (MEMFERRY_ALLOW_HUGE_PAGES in C) moves them all the same"
-                    .to_owned(),
-            });
+        let mut notes = Vec::new();
+        if let (Some(_), Ok(topology)) = (&userfault, topology) {
+            notes = probe::notes(&topology);
+            if !huge_pages && topology.thp.is_some() {
+                let what = match kernel_too {
+                    true => "move through move_pages(2)",
+                    false => {
+                        "stay where they are and count as unsupported; MoverOptions::allow_huge_pages \
+                         (MEMFERRY_ALLOW_HUGE_PAGES in C) moves them all the same"
+                    }
+                };
+                notes.push(format!(
+                    "because of the known fault with huge pages, these {what}"
+                ));
+            }
         }
         Ok(Mover {
             migrator: options.migrator.into(),
