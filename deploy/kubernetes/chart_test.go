@@ -191,7 +191,7 @@ func TestObjectsFitEachOther(t *testing.T) {
 				t.Errorf("%s mounts %s", container.Name, mount.Name)
 			}
 			// The daemon has no token, and what pods say cannot come back to it as a file of its own.
-			isRead := mount.Name == "config" || mount.Name == "token" || mount.Name == "names" && container.Name == "daemon"
+			isRead := mount.Name == "config" || mount.Name == "token" || mount.Name == "tracing" || mount.Name == "names" && container.Name == "daemon"
 			if container.Name == "daemon" && mount.Name == "token" || mount.ReadOnly != isRead {
 				t.Errorf("%s mounts %s", container.Name, mount.Name)
 			}
