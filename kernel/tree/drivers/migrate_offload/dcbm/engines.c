@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Engines: whose drivers are believed when they say that a copy was made.
+ * Engines: whose drivers are believed when they say that a copy was made, and keep a channel as long as it is in use.
  *
  * A failed copy that is reported as good would be mapped. The drivers of Linux 6.12 were read;
  * Documentation/mm/migrate_copy_engines.rst has what was found in each.
@@ -16,7 +16,7 @@
 
 /* The client is told of every copy that failed. ccp, ptdma and zynqmp_dma as of this series. */
 static const char * const dcbm_believed[] = {
-	"ccp", "idxd", "ioatdma", "ptdma", "xilinx-zynqmp-dma",
+	"ccp", "ioatdma", "ptdma", "xilinx-zynqmp-dma",
 };
 
 /* A copy that failed, or that has not ended, can be reported as good. */
@@ -28,6 +28,9 @@ static const char * const dcbm_disbelieved[] = {
 	"pl08xdmac", "PPC440SP(E)-ADMA", "rz-dmac", "sf-pdma", "sh-dma-engine", "sprd-dma",
 	"st-fdma", "tegra-gpcdma", "ti-udma", "txx9dmac-chan", "xilinx-vdma",
 };
+
+/* Every failed copy is told, but a channel is freed under its client when a work queue is disabled. */
+static const char * const dcbm_frees_channels[] = { "idxd" };
 
 static char *dcbm_trust;
 module_param_named(trust, dcbm_trust, charp, 0444);
@@ -52,5 +55,7 @@ const char *dcbm_engine_objection(struct device *dev)
 		return NULL;
 	if (match_string(dcbm_disbelieved, ARRAY_SIZE(dcbm_disbelieved), driver) >= 0)
 		return "its driver reports failed copies as good";
+	if (match_string(dcbm_frees_channels, ARRAY_SIZE(dcbm_frees_channels), driver) >= 0)
+		return "its driver frees channels that are in use";
 	return "its driver is not known to report failed copies";
 }

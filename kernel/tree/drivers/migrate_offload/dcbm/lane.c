@@ -75,8 +75,11 @@ static void dcbm_answered(void *param, const struct dmaengine_result *result)
 			channel->answered_at = ktime_get_ns();
 		/* An ordered engine that interrupts half-way has room for more. */
 		if (channel->wake && (!channel->unanswered || index + 1 == channel->submitted ||
-				      (channel->ordered && desc->interrupts)))
+				      (channel->ordered && desc->interrupts))) {
+			/* The answer is written before done. Pairs with smp_mb() in dcbm_run(). */
+			smp_mb();
 			complete(channel->wake);
+		}
 	}
 	spin_unlock_irqrestore(&channel->lock, flags);
 }

@@ -108,8 +108,12 @@ static void dcbm_run(struct dcbm_batch *db)
 	u64 poll_end = 0;
 
 	for (;;) {
-		/* An answer that comes from here on is seen below, or ends the sleep at once. */
 		reinit_completion(&db->wake);
+		/*
+		 * An answer that comes from here on is seen below, or ends the sleep at once: done
+		 * is cleared before unanswered is read. Pairs with smp_mb() in dcbm_answered().
+		 */
+		smp_mb();
 		no_descriptor = false;
 		for (i = 0, running = 0; i < db->nr_lanes; i++) {
 			running += dcbm_lane_step(db, &db->lanes[i]);
