@@ -70,7 +70,7 @@ fn risk_note(release: &str) -> Option<String> {
     let what = known_faults::huge_page_risk(release)?;
     Some(format!(
         "Linux {release} has a known fault of UFFDIO_MOVE, unless its distributor has mended it: {what}; base pages are safe \
-         from it, and docs/limits.md says what the library does with huge pages and what makes it unlikely"
+         from it, and docs/limits.md says what becomes of huge pages"
     ))
 }
 

@@ -383,7 +383,7 @@ static void lists(memferry_mover *mover)
 	how.status = NULL;
 	how.status_len = 0;
 	ranges[0] = (memferry_range){ (char *)ranges[1].addr + page, page };
-	FAILS(LIST(2, NULL), -EINVAL, "within another range");
+	FAILS(LIST(2, NULL), -EINVAL, "addresses of another range");
 	ranges[0].len = SIZE_MAX;
 	FAILS(LIST(2, NULL), -EINVAL, "beyond the last address");
 	CHECK(intact(memory, bytes));
