@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each link of a page to another file of the repository, or to a heading, leads there. Addresses of the internet are not looked at.
+//! Each link of a page to another file of the repository, or to a heading, leads there; and text has lines that a terminal shows whole.
+//! Addresses of the internet are not looked at.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -70,6 +71,26 @@ fn every_link_leads_somewhere() {
     }
     assert!(seen > 300, "{seen} links found");
     assert!(dead.is_empty(), "{}", dead.join("\n"));
+}
+
+/// Results, the changelog and what the command generates have other rules.
+#[test]
+fn text_has_lines_of_120_characters_at_most() {
+    let generated = ["CHANGELOG.md", "command.md", "memferryd.md"];
+    let mut long = Vec::new();
+    for page in pages() {
+        let name = page.file_name().expect("name").to_string_lossy();
+        if generated.contains(&&*name) || page.parent().expect("folder").ends_with("results") {
+            continue;
+        }
+        let text = fs::read_to_string(&page).expect("page");
+        // Rows of tables cannot be divided, and commands are copied.
+        let is_text = |line: &&str| !line.starts_with('|') && !line.starts_with("    ");
+        let too_long = |line: &&str| line.chars().count() > 120;
+        let lines = text.lines().filter(is_text).filter(too_long);
+        long.extend(lines.map(|line| format!("{}: {line}", page.display())));
+    }
+    assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
 #[test]
