@@ -216,9 +216,14 @@ impl Pages {
         let mut entries = vec![0; range.len() / page * ENTRY];
         let got = file.read_at(&mut entries, (range.start / page * ENTRY) as u64)?;
         let bits = ENTRY_PRESENT | ENTRY_EXCLUSIVE;
-        let is_exclusive = |entry: &[u8; ENTRY]| u64::from_ne_bytes(*entry) & bits == bits;
-        let (entries, _) = entries[..got].as_chunks();
-        Ok(entries.iter().map(is_exclusive).collect())
+        let is_exclusive = |entry: &[u8]| {
+            let entry = entry.try_into().map_or(0, u64::from_ne_bytes);
+            entry & bits == bits
+        };
+        Ok(entries[..got]
+            .chunks_exact(ENTRY)
+            .map(is_exclusive)
+            .collect())
     }
 }
 

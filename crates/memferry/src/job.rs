@@ -26,7 +26,7 @@ use crate::sys::{self, page_size};
 use crate::turns::{Haste, Turns};
 use crate::vma::{self, Vma};
 use crate::watch::{MAPS, Userfault, end_watch, leave_cut_thps, watch};
-use memferry_linux::pagemap::{HUGE, Pagemap, Region, ZERO};
+use memferry_linux::pagemap::{HUGE, PRESENT, Pagemap, Region, ZERO};
 use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -94,11 +94,13 @@ impl Job {
 
     /// Moves the pages; signals are blocked on this thread. The ranges of the result ascend.
     pub(crate) fn run(&self) -> Result<ListResult, MoveError> {
+        let _under_way = self.core.turns.under_way();
         let started = Instant::now();
         let mut parts = Ranges::default();
         parts.add_all(&self.ranges);
         let (parts, by_kernel) = match &self.core.userfault {
             Some(_) if self.core.pieces_by_kernel && are_scattered(parts.as_slice()) => {
+                vma::all_mapped(Path::new(MAPS), parts.as_slice())?;
                 (Ranges::default(), parts)
             }
             Some(userfault) if self.core.kernel_too => {
@@ -111,7 +113,10 @@ impl Job {
                 (by_faults, by_kernel)
             }
             Some(_) => (parts, Ranges::default()),
-            None => (Ranges::default(), parts),
+            None => {
+                vma::all_mapped(Path::new(MAPS), parts.as_slice())?;
+                (Ranges::default(), parts)
+            }
         };
         let booked = Arc::clone(&self.booked);
         let account = Account::new(&self.ranges, self.options.list_pages, booked);
@@ -120,13 +125,40 @@ impl Job {
         if let Some(userfault) = userfault.filter(|_| !parts.as_slice().is_empty()) {
             failure = self.watch_and_run(userfault, parts.as_slice(), &account)?;
         }
-        if !by_kernel.as_slice().is_empty() {
-            let limits = (&*self.cancel, self.options.bytes_per_second);
-            let ranges = by_kernel.as_slice();
-            let carried = move_pages::carry(0, self.to, self.lanes, limits, ranges, &account);
-            failure = failure.or(carried.err());
-        }
+        failure = failure.or(self.carry(by_kernel.as_slice(), &account));
         account.close(started.elapsed(), failure)
+    }
+
+    /// How the move waits for its turns.
+    fn haste(&self) -> Haste {
+        match self.options.bytes_per_second {
+            None => Haste::Hurries,
+            Some(_) => Haste::Bides,
+        }
+    }
+
+    /// Moves mapped parts through move_pages(2), stretch by stretch; returns the first error. A page that another move of this mover has away
+    /// would look as if it were not there, so it takes turns with these.
+    fn carry(&self, parts: &[Range<usize>], account: &Account) -> Option<MoveError> {
+        let pace = Pace::new(self.options.bytes_per_second);
+        let most = most_at_a_time(self.options.bytes_per_second);
+        let mut failure = None;
+        for stretch in Stretches::new(parts, most, |_| true) {
+            if !pace.wait(&self.cancel) {
+                break;
+            }
+            let mut of_stretch = List::with_capacity_in(stretch.parts.len(), Pages);
+            of_stretch.extend(stretch.of(parts));
+            let Some(_turn) = self.core.turns.take(self.haste(), &self.cancel) else {
+                break;
+            };
+            let before = account.moved_bytes();
+            let limits = (&*self.cancel, None);
+            let carried = move_pages::carry(0, self.to, self.lanes, limits, &of_stretch, account);
+            failure = failure.or(carried.err());
+            pace.pay(Instant::now(), account.moved_bytes() - before);
+        }
+        failure
     }
 
     /// Moves ascending parts, stretch by stretch. `Ok` has what ended one of them after another may have moved.
@@ -156,10 +188,6 @@ impl Job {
         });
         drop(no_fork);
         refused?;
-        let haste = match self.options.bytes_per_second {
-            None => Haste::Hurries,
-            Some(_) => Haste::Bides,
-        };
         let pace = Pace::new(self.options.bytes_per_second);
         let most = most_at_a_time(self.options.bytes_per_second);
         // All of them or nothing; what a stretch is made of is looked at again when it is watched.
@@ -180,7 +208,9 @@ impl Job {
             if !pace.wait(&self.cancel) {
                 break;
             }
-            let _turn = self.core.turns.take(haste);
+            let Some(_turn) = self.core.turns.take(self.haste(), &self.cancel) else {
+                break;
+            };
             let (first, before) = (stretch.range.start == parts[0].start, account.moved_bytes());
             let watched = leave_cut_thps(&userfault.pagemap, stretch.range.clone(), account);
             if watched.is_empty() {
@@ -276,8 +306,11 @@ impl Job {
                     continue;
                 }
             };
-            // A large list may have come to lie there since, where the program had unmapped something.
-            let own = sys::list::own_memory().find_map(|list| within(&list, &range));
+            // A large list, or pages of the pool, may have come to lie there since, where the program had unmapped something.
+            let pool = self.core.pool.addresses();
+            let own = sys::list::own_memory()
+                .chain(pool.iter().cloned())
+                .find_map(|own| within(&own, &range));
             let begun = Instant::now();
             let run = match own {
                 Some(_) => Ok(()),
@@ -299,7 +332,7 @@ impl Job {
             excluded = finished.excluded;
             if let Some(own) = own {
                 account.book(Outcome::Busy, range, page_size());
-                let what = "lists of the mover";
+                let what = "lists or free pages of the mover";
                 failure.get_or_insert(MoveError::OwnMemory { range: own, what });
                 continue;
             }
@@ -486,7 +519,7 @@ fn most_at_a_time(bytes_per_second: Option<u64>) -> usize {
     })
 }
 
-/// What is left of `parts` when their whole THPs are put to `thps`.
+/// What is left of `parts` when their whole THPs are put to `thps`. One that the kernel migrates at this moment is left.
 fn without_thps(pagemap: &Pagemap, parts: &Ranges, thps: &mut Ranges) -> io::Result<Ranges> {
     let mut left = Ranges::default();
     let mut regions = [Region::default(); 128];
@@ -496,7 +529,7 @@ fn without_thps(pagemap: &Pagemap, parts: &Ranges, thps: &mut Ranges) -> io::Res
         while seen < part.end {
             let (count, end) = pagemap.scan(seen, part.end, &mut regions)?;
             for region in &regions[..count] {
-                if region.categories & (HUGE | ZERO) == HUGE {
+                if region.categories & (PRESENT | HUGE | ZERO) == PRESENT | HUGE {
                     let first = (region.start as usize).next_multiple_of(SEGMENT);
                     let last = region.end as usize / SEGMENT * SEGMENT;
                     if first < last {

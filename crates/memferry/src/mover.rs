@@ -23,6 +23,7 @@ use crate::watch::open_userfault;
 use memferry_linux::topology::Topology;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Bytes of free pages that a pool keeps unless told otherwise.
 pub const DEFAULT_POOL_BYTES: usize = 64 << 20;
@@ -244,7 +245,7 @@ impl Mover {
         let on_its_stack = sys::thread::is_on_its_stack();
         // With a rate it sleeps between its parts, for as long as the rate says.
         let is_short = job.bytes() <= ON_THE_CALLER && options.bytes_per_second.is_none();
-        let done = if !is_short || !on_its_stack || self.core.turns.is_taken() {
+        let done = if !is_short || !on_its_stack || self.core.turns.is_wanted() {
             let job = Arc::new(job);
             match MoveHandle::start(&job, false) {
                 Some(handle) => {
@@ -369,7 +370,8 @@ impl Mover {
         // Its locks are held with signals blocked: a handler might wait for a page that is away, and its lane for the lock.
         let _quiet = Quiet::begin();
         // A move that has begun its watch would wait for the lanes meanwhile, and nobody would answer faults on its range.
-        let _turn = self.core.turns.take(Haste::Hurries);
+        let never = AtomicBool::new(false);
+        let _turn = self.core.turns.take(Haste::Hurries, &never);
         self.migrator.run(&|_| {
             loop {
                 let room = pool.limit().saturating_sub(pool.kept());
@@ -577,6 +579,10 @@ mod tests {
             let kept = mover.prefill(0, SEGMENT, SEGMENT).unwrap();
             assert_eq!(kept, if stay > 0 { 0 } else { SEGMENT });
         }
+        let mover = Mover::on("6.18.44", page_size(), MoverOptions::new(Batch::default())).unwrap();
+        let there = mover.move_range(memory.range(), 0, &MoveOptions::default());
+        let there = there.unwrap();
+        assert_eq!([there.already_there.folios, there.left_bytes()], [3, 0]);
         // With move_pages(2) beside it nothing stays; here all lies on the only node.
         let mut mover =
             Mover::on("6.18.44", page_size(), MoverOptions::new(Batch::default())).unwrap();
@@ -683,7 +689,7 @@ mod tests {
         }
         fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
             let core = self.0.core.lock().unwrap().clone();
-            let busy = core.is_some_and(|core| core.turns.is_taken());
+            let busy = core.is_some_and(|core| core.turns.is_wanted());
             // SAFETY: it only reads the thread's mask.
             let waits = unsafe {
                 let mut set: libc::sigset_t = std::mem::zeroed();

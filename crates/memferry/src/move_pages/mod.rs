@@ -50,6 +50,8 @@ pub fn move_range(
     let account = Account::new(ranges, options.list_pages, Arc::default());
     let never = AtomicBool::new(false);
     let cancel = options.cancel.as_deref().unwrap_or(&never);
+    check_target(pid, node, false)?;
+    vma::all_mapped(&folder(pid).join("maps"), ranges)?;
     let failure = carry(
         pid,
         node,
@@ -63,7 +65,16 @@ pub fn move_range(
         .map(ListResult::into_range)
 }
 
-/// Moves checked ranges of process `pid` that ascend and have no address in common.
+/// The process's below /proc; 0: this one.
+fn folder(pid: i32) -> PathBuf {
+    match pid {
+        0 => PathBuf::from("/proc/self"),
+        pid => PathBuf::from(format!("/proc/{pid}")),
+    }
+}
+
+/// Moves checked ranges of process `pid` that ascend and have no address in common. Pages of a mapping that is gone meanwhile count as
+/// not present.
 pub(crate) fn carry(
     pid: i32,
     node: u32,
@@ -78,11 +89,7 @@ pub(crate) fn carry(
         node: check_target(pid, node, false)?,
         shared: false,
     };
-    let folder = match pid {
-        0 => PathBuf::from("/proc/self"),
-        pid => PathBuf::from(format!("/proc/{pid}")),
-    };
-    vma::all_mapped(&folder.join("maps"), ranges)?;
+    let folder = folder(pid);
     let by = Callers {
         target,
         folder: &folder,
@@ -180,7 +187,8 @@ impl Callers<'_> {
             }
         };
         std::thread::scope(|scope| {
-            for _ in 1..self.count {
+            let bytes: usize = ranges.iter().map(Range::len).sum();
+            for _ in 1..self.count.min(bytes.div_ceil(PART)) {
                 // Without another thread the others do its part.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, caller);
             }
@@ -223,4 +231,25 @@ pub fn explain(error: io::Error, node: u32) -> MoveError {
         _ => "a container's seccomp profile may forbid it",
     };
     MoveError::system("move_pages", hint)(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::memory::{Mapping, populate};
+
+    /// Another thread may unmap a part after the ranges were checked. Nothing is ever mapped as low as this one.
+    #[test]
+    fn a_part_that_is_unmapped_meanwhile_keeps_no_other_from_being_counted() {
+        let page = page_size();
+        let memory = Mapping::new(2 * page, page).unwrap();
+        populate(memory.addr(), memory.len()).unwrap();
+        let ranges = [4 * page..5 * page, memory.range()];
+        let account = Account::new(&ranges, false, Arc::default());
+        let never = AtomicBool::new(false);
+        carry(0, 0, 2, (&never, None), &ranges, &account).unwrap();
+        let result = account.close(Instant::now().elapsed(), None).unwrap().total;
+        assert_eq!(result.already_there.bytes, 2 * page as u64);
+        assert_eq!(result.not_present.bytes, page as u64);
+    }
 }

@@ -286,12 +286,7 @@ impl<'a> Cursor<'a> {
             }
             // A THP that the range cuts would have to be split.
             self.stays(Outcome::Unsupported, from, first);
-            match self.wanted.huge_pages {
-                true => self.plan(class(true), first, last),
-                false => {
-                    (self.account).book(Outcome::Unsupported, first..last, SEGMENT);
-                }
-            }
+            self.plan(class(true), first, last);
             self.stays(Outcome::Unsupported, last, to);
         } else {
             self.plan(class(false), from, to);
@@ -355,6 +350,9 @@ impl<'a> Cursor<'a> {
         if class.node == self.wanted.node && !self.wanted.relocate {
             let there = Outcome::AlreadyThere;
             return self.account.book(there, pages, class.unit());
+        }
+        if class.huge && !self.wanted.huge_pages {
+            return (self.account).book(Outcome::Unsupported, pages, class.unit());
         }
         let mapping = self.vma;
         let kind = Kind { class, mapping };
