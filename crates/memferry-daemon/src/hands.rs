@@ -590,7 +590,8 @@ mod tests {
         // Every fourth page of a chunk is no more likely than any other.
         let each_fourth = |chunk: usize| {
             let start = chunk * CHUNK;
-            let found = samples(&[start..start + CHUNK], SAMPLES);
+            let chunk = start..start + CHUNK;
+            let found = samples(std::slice::from_ref(&chunk), SAMPLES);
             found.iter().filter(|at| (*at / page) % 4 == 0).count()
         };
         let count: usize = (0..1000).map(each_fourth).sum();

@@ -252,9 +252,7 @@ fn two_movers_move_neighbouring_ranges_at_once() {
 #[test]
 fn a_move_with_a_rate_lets_others_go_before() {
     for migrator in MIGRATORS {
-        let [slow, quick] = [1, 2]
-            .map(|seed| Region::filled(8 << 20, Kind::Base, seed))
-            .into();
+        let [slow, quick] = [1, 2].map(|seed| Region::filled(8 << 20, Kind::Base, seed));
         let mover = mover(migrator);
         let handle = mover
             .move_range_async(slow.range(), 0, &relocate().bytes_per_second(1))
