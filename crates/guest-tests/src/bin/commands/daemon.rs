@@ -275,8 +275,8 @@ fn damon() -> Result<(), String> {
     Ok(())
 }
 
-/// One page of four is hot, and a limit leaves room for half of all: a piece of 2 MiB is as hot as any other, and the hot pages come up. Of
-/// so little memory two looks are enough, which the budget of the first minute pays for on this slow machine.
+/// One page of four is hot, and a limit leaves room for half of all: a piece of 2 MiB is as hot as any other, and the hot pages come up. The
+/// regions alone may cost this slow machine more than the default's budget, which then leaves nothing for close looks.
 fn scattered() -> Result<(), String> {
     const BYTES: usize = 20 << 20;
     need_tiers()?;
@@ -287,7 +287,9 @@ fn scattered() -> Result<(), String> {
     let mut victim = Victim::free(BYTES, slow, SCATTERED);
     let group =
         format!("[[group]]\nname = \"some\"\nprocesses = [\"{SCATTERED}\"]\nlimit = \"10M\"\n");
-    let mut daemon = Daemon::new(&format!("act = true\nsource = \"damon\"\n{group}"));
+    let mut daemon = Daemon::new(&format!(
+        "act = true\nsource = \"damon\"\nsource_cpu = \"50%\"\n{group}"
+    ));
     let hot = BYTES / PAGE / SCATTERED_EACH;
     let hot_on_top = |victim: &Victim| -> usize {
         let each = top.iter().map(|node| victim.each_on(SCATTERED_EACH, *node));
