@@ -336,8 +336,9 @@ impl Mover {
     }
 
     /// Allocates free pages ahead of moves to `node`, until `bytes` of that page size are kept (or the pool's limit is
-    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: none of what moves through
-    /// move_pages(2), since the kernel finds the pages itself, and no huge pages where these [stay](MoverOptions::allow_huge_pages). Moves of the mover wait meanwhile, and so do the thread's signals.
+    /// reached), on all lanes. `page_bytes` is the base page or 2 MiB. Returns the bytes that are kept: none where pages move through
+    /// move_pages(2), since the kernel finds them itself, and no huge pages where these [stay](MoverOptions::allow_huge_pages). Moves
+    /// of the mover wait meanwhile, and so do the thread's signals.
     ///
     /// # Errors
     /// An unknown page size or node, or no memory.
