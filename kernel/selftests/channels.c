@@ -276,6 +276,59 @@ static void test_retired(const char *fault)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
+/* Its page stays away until then, and another destination gets it. */
+static void be_late(struct memory *memory, const char *what)
+{
+	tap_ok(!memory_move(memory, node_at(1), 1) && !memory_wrong(memory, what),
+	       "%s: the page moves", what);
+	tap_ok(dcbm_devices(RETIRED) == 1 && quarantined_bytes() == (long long)page_bytes(),
+	       "%s: the channel is retired", what);
+}
+
+static bool quarantine_ends(void)
+{
+	return wait_until(!quarantined_bytes(), 30000, 20000);
+}
+
+/* A channel that answers after the deadline, as if its interrupt had waited for a busy CPU. */
+static void test_late_answer(bool unordered)
+{
+	const char *what = unordered ? "late, unordered" : "late";
+	struct memory memory;
+	struct stats done;
+	char parameters[64];
+
+	snprintf(parameters, sizeof(parameters), "channels=1 unordered=%d", unordered);
+	engine_start(parameters);
+	memory_need(&memory, "anonymous", page_bytes(), node_at(0), 0);
+	dcbm_slack(1000);
+	engine_set("late_ms", 6000);
+	engine_set("late_answer", 2);
+	engine_set("hang_every", 1);
+	be_late(&memory, what);
+	tap_ok(quarantine_ends() && dcbm_devices(TAKEN) == 1 && !dcbm_devices(RETIRED),
+	       "%s: all is answered, and the channel is used again", what);
+	engine_heal();
+	dcbm_slack(SLACK_MS);
+	done = migrator_stats("dcbm");
+	tap_ok(!memory_move(&memory, node_at(0), 1) &&
+	       migrator_since("dcbm", done).bytes == (long long)page_bytes() &&
+	       !memory_wrong(&memory, what), "%s: it copies", what);
+
+	/* It is not taken back where nobody wants it, and then nothing holds the modules. */
+	dcbm_slack(1000);
+	engine_set("late_ms", 6000);
+	engine_set("late_answer", 2);
+	engine_set("hang_every", 1);
+	be_late(&memory, what);
+	file_write("none", MIGRATION "/migrator");
+	tap_ok(quarantine_ends() && !dcbm_devices("faultdma"),
+	       "%s: all is answered, and the channel is given back", what);
+	tap_ok(!memory_wrong(&memory, what) && memory_drop(&memory), "%s: contents", what);
+	dcbm_slack(SLACK_MS);
+	tap_ok(engine_stop(), "the engine can go");
+}
+
 /* Batches go on while channels come and go. */
 static void test_no_channel(void)
 {
@@ -449,6 +502,8 @@ int main(int argc, char **argv)
 	test_costs();
 	test_short_queue(false);
 	test_short_queue(true);
+	test_late_answer(false);
+	test_late_answer(true);
 	test_retired("hang_every");
 	test_retired("abort_every");
 	test_no_channel();

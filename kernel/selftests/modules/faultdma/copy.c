@@ -141,8 +141,15 @@ static bool faultdma_wait(struct faultdma_channel *channel, u32 ms)
 static void faultdma_hang(struct faultdma_channel *channel, struct faultdma_desc *desc)
 {
 	if (faultdma_wait(channel, READ_ONCE(channel->control->late_ms))) {
+		u32 answer = READ_ONCE(channel->control->late_answer);
+
+		if (answer == FAULTDMA_LATE_COPY) {
+			faultdma_copy(channel, desc, 0, desc->len, false);
+			faultdma_finish(channel, desc, DMA_TRANS_NOERROR);
+			return;
+		}
 		faultdma_write_late(channel, desc);
-		if (READ_ONCE(channel->control->late_answer)) {
+		if (answer == FAULTDMA_LATE_ABORT) {
 			faultdma_abort(channel, desc);
 			return;
 		}

@@ -18,6 +18,11 @@
 /* Threads that copy for a channel of an engine whose descriptors may complete in any order. */
 #define FAULTDMA_THREADS	2
 
+/* What becomes of a descriptor that hung, after late_ms. */
+#define FAULTDMA_LATE_NEVER	0	/* it is not answered */
+#define FAULTDMA_LATE_ABORT	1	/* it is reported as aborted */
+#define FAULTDMA_LATE_COPY	2	/* it is copied, not written with garbage, and reported so */
+
 struct faultdma_control {
 	/* Faults. Of those that come every so many descriptors, 0 is never. */
 	u32 delay_us;		/* before each descriptor */
@@ -28,7 +33,7 @@ struct faultdma_control {
 	u32 abort_every;	/* is reported as aborted; writes after late_ms */
 	u32 hang_every;		/* is not answered; writes after late_ms */
 	u32 late_ms;		/* until it writes garbage to what it was given; 0 for never */
-	u32 late_answer;	/* what hung is reported as aborted then, and the channel goes on */
+	u32 late_answer;	/* the channel goes on then: of FAULTDMA_LATE_* */
 	u32 silent_every;	/* interrupts that do not come */
 	u32 tell_after_us;	/* until the interrupt comes; the status tells at once */
 	u32 prep_every;		/* requests for a descriptor that are refused */

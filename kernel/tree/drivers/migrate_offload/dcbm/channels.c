@@ -14,6 +14,8 @@
  *	devres is released		the tables are unmapped: not before, as the device may read
  *					and write; not later, as DMA ops and offsets end with it
  *	BUS_NOTIFY_UNBOUND_DRIVER	nothing of the driver is left: quarantine ends
+ *
+ * If all answers come before that, the quarantine ends with them: dcbm_revive().
  */
 #include <linux/dma-mapping.h>
 #include <linux/error-injection.h>
@@ -215,17 +217,21 @@ static int dcbm_channel_take(struct dcbm_channel *channel)
 	return error;
 }
 
+static void dcbm_channel_give_back(struct dcbm_channel *channel)
+{
+	dma_release_channel(channel->chan);
+	channel->chan = NULL;
+	dcbm_channel_free(channel);
+}
+
 /* Waits for the batch that has the channel, which may retire it, and for another release of it. */
 static void dcbm_channel_release(struct dcbm_channel *channel)
 {
 	/* Keeps further batches out. */
 	cmpxchg(&channel->state, DCBM_READY, DCBM_LEAVING);
 	wait_on_bit_lock(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
-	if (channel->state == DCBM_LEAVING) {
-		dma_release_channel(channel->chan);
-		channel->chan = NULL;
-		dcbm_channel_free(channel);
-	}
+	if (channel->state == DCBM_LEAVING)
+		dcbm_channel_give_back(channel);
 	dcbm_channel_unclaim(channel);
 }
 
@@ -234,27 +240,38 @@ static void dcbm_unmap_retired(void *channel)
 	dcbm_round_unmap(channel);
 }
 
+/* Waits as dcbm_channel_release() does. A retired channel may have been revived meanwhile. */
 static void dcbm_driver_leaves(struct dcbm_channel *channel)
 {
-	dcbm_channel_release(channel);
-	if (channel->state != DCBM_RETIRED)
-		return;
-	/* Without memory for it the unmapping is early, which an IOMMU may report. */
-	devm_add_action_or_reset(channel->dev, dcbm_unmap_retired, channel);
-	dmaengine_terminate_async(channel->chan);
-	dma_release_channel(channel->chan);
-	channel->chan = NULL;
+	cmpxchg(&channel->state, DCBM_READY, DCBM_LEAVING);
+	wait_on_bit_lock(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
+	if (channel->state == DCBM_LEAVING || channel->state == DCBM_READY) {
+		dcbm_channel_give_back(channel);
+	} else if (channel->state == DCBM_RETIRED) {
+		dcbm_round_forget(channel);
+		/* Without memory for it the unmapping is early, which an IOMMU may report. */
+		devm_add_action_or_reset(channel->dev, dcbm_unmap_retired, channel);
+		dmaengine_terminate_async(channel->chan);
+		dma_release_channel(channel->chan);
+		channel->chan = NULL;
+	}
+	dcbm_channel_unclaim(channel);
+}
+
+static void dcbm_end_quarantine(struct dcbm_channel *channel)
+{
+	unsigned int i;
+
+	for (i = 0; i < channel->nr; i++)
+		if (!i || channel->pairs[i] != channel->pairs[i - 1])
+			migrator_quarantine_release(page_folio(sg_page(&channel->dst[i])));
 }
 
 static void dcbm_driver_left(struct dcbm_channel *channel)
 {
-	unsigned int i;
-
 	if (channel->state != DCBM_RETIRED)
 		return;
-	for (i = 0; i < channel->nr; i++)
-		if (!i || channel->pairs[i] != channel->pairs[i - 1])
-			migrator_quarantine_release(page_folio(sg_page(&channel->dst[i])));
+	dcbm_end_quarantine(channel);
 	dev_info(channel->dev, "dcbm: %s is unbound, its quarantine ends\n", channel->name);
 	dcbm_channel_free(channel);
 	/* Removal of the module waits for this notifier to return. */
@@ -312,6 +329,48 @@ static int dcbm_channels_adjust(unsigned int want)
 	return error == -ENOMEM ? error : nr;
 }
 
+/*
+ * The engine has told of each descriptor of a retired channel that it has finished with it: so it
+ * writes nothing any more, its quarantine ends, and it is used again. The task that retired it may
+ * hold it still.
+ */
+static void dcbm_revive(struct work_struct *work)
+{
+	struct dcbm_channel *channel = container_of(to_delayed_work(work), struct dcbm_channel,
+						    revive);
+	bool revived;
+
+	mutex_lock(&dcbm_mutex);
+	wait_on_bit_lock(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
+	/* The work may be that of a channel which had the slot before. */
+	revived = channel->state == DCBM_RETIRED && dcbm_round_answered_late(channel);
+	if (revived) {
+		dcbm_round_forget(channel);
+		dcbm_round_unmap(channel);
+		dcbm_end_quarantine(channel);
+		dev_info(channel->dev, "dcbm: %s has answered late, its quarantine ends\n",
+			 channel->name);
+		/* Pairs with the barrier in dcbm_channel_claim(). */
+		smp_store_release(&channel->state, DCBM_READY);
+	}
+	dcbm_channel_unclaim(channel);
+	if (revived) {
+		/* Others may have been taken in its place, or nobody wants any. */
+		dcbm_channels_adjust(dcbm_active ? dcbm_lanes : 0);
+		/* dcbm_channels_exit() waits for this to return. */
+		module_put(THIS_MODULE);
+	}
+	mutex_unlock(&dcbm_mutex);
+}
+
+void dcbm_channels_init(void)
+{
+	unsigned int i;
+
+	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
+		INIT_DELAYED_WORK(&dcbm_channels[i].revive, dcbm_revive);
+}
+
 /* Takes channels. 0; -ENODEV if there is none that can copy; -ENOMEM, and none was taken. */
 int dcbm_channels_start(void)
 {
@@ -335,14 +394,16 @@ void dcbm_channels_stop(void)
 	mutex_unlock(&dcbm_mutex);
 }
 
-/* Takes off the notifiers, and waits for those that run. Retired channels pin the module. */
+/* Waits for what revived channels, and for notifiers that run. Retired channels pin the module. */
 void dcbm_channels_exit(void)
 {
 	unsigned int i;
 
-	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
+	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
+		cancel_delayed_work_sync(&dcbm_channels[i].revive);
 		if (dcbm_channels[i].bus)
 			bus_unregister_notifier(dcbm_channels[i].bus, &dcbm_channels[i].nb);
+	}
 }
 
 static bool dcbm_channel_claim(struct dcbm_channel *channel)

@@ -15,6 +15,7 @@
 #include <linux/notifier.h>
 #include <linux/scatterlist.h>
 #include <linux/spinlock.h>
+#include <linux/workqueue.h>
 
 #define DCBM_CHANNELS_MAX	64
 
@@ -31,7 +32,7 @@ enum dcbm_state {
 	DCBM_EMPTY,		/* a slot without a channel */
 	DCBM_READY,		/* batches may claim it */
 	DCBM_LEAVING,		/* it is being given back */
-	DCBM_RETIRED,		/* no answer: mapped, and its destinations in quarantine */
+	DCBM_RETIRED,		/* no answer yet: mapped, and its destinations in quarantine */
 };
 
 enum dcbm_result {
@@ -60,6 +61,7 @@ struct dcbm_channel {
 	struct device *dev;		/* a reference, while there is a channel */
 	struct notifier_block nb;	/* tells when the driver of dev is unbound */
 	const struct bus_type *bus;	/* where nb is registered */
+	struct delayed_work revive;	/* the retired channel has answered all */
 	char name[80];			/* channel, device and node, for people */
 
 	int nid;
@@ -87,6 +89,7 @@ struct dcbm_channel {
 	unsigned int unanswered;	/* of those submitted */
 	u64 answered_at;		/* ns; when none of the round was unanswered any more */
 	bool aborted;			/* an answer was DMA_TRANS_ABORTED */
+	bool late;			/* no batch waits for the rest of the answers */
 	struct completion *wake;	/* of the batch that waits, or NULL */
 };
 
@@ -125,6 +128,7 @@ struct dcbm_batch {
 extern struct dcbm_channel dcbm_channels[DCBM_CHANNELS_MAX];
 extern const struct attribute_group dcbm_group;
 
+void dcbm_channels_init(void);
 int dcbm_channels_start(void);
 void dcbm_channels_stop(void);
 void dcbm_channels_exit(void);
@@ -138,5 +142,7 @@ const char *dcbm_engine_objection(struct device *dev);
 /* lane.c */
 bool dcbm_lane_step(struct dcbm_batch *db, struct dcbm_lane *lane);
 void dcbm_round_unmap(struct dcbm_channel *channel);
+void dcbm_round_forget(struct dcbm_channel *channel);
+bool dcbm_round_answered_late(struct dcbm_channel *channel);
 
 #endif /* _DCBM_H */

@@ -19,6 +19,12 @@
 
 #include "dcbm.h"
 
+/*
+ * From the last late answer until the channel is used again. A channel that is always late costs
+ * a batch its deadline once in this time, which is 5% at most with the default size of batches.
+ */
+#define DCBM_REVIVE_DELAY	HZ
+
 /* Parameter of a callback: channel, descriptor, and above them the generation of the round. */
 #define DCBM_CHANNEL_BITS	6
 #define DCBM_DESC_BITS		11
@@ -73,6 +79,8 @@ static void dcbm_answered(void *param, const struct dmaengine_result *result)
 			dcbm_set_result(channel, desc, copied ? DCBM_COPIED : DCBM_FAILED);
 		if (!channel->unanswered)
 			channel->answered_at = ktime_get_ns();
+		if (channel->late && !channel->unanswered && !channel->aborted)
+			schedule_delayed_work(&channel->revive, DCBM_REVIVE_DELAY);
 		/* An ordered engine that interrupts half-way has room for more. */
 		if (channel->wake && (!channel->unanswered || index + 1 == channel->submitted ||
 				      (channel->ordered && desc->interrupts))) {
@@ -298,6 +306,7 @@ static void dcbm_round_start(struct dcbm_batch *db, struct dcbm_lane *lane)
 	channel->unanswered = 0;
 	channel->answered_at = 0;
 	channel->aborted = false;
+	channel->late = false;
 	channel->wake = &db->wake;
 	spin_unlock_irq(&channel->lock);
 	channel->asked = 0;
@@ -313,19 +322,39 @@ static bool dcbm_unanswered(struct dcbm_channel *channel)
 	return READ_ONCE(channel->unanswered) || READ_ONCE(channel->aborted);
 }
 
-/* From now on answers are ignored. False if @if_unanswered, and nothing is. */
-static bool dcbm_round_close(struct dcbm_channel *channel, bool if_unanswered)
+/* From now on answers are ignored. */
+void dcbm_round_forget(struct dcbm_channel *channel)
 {
-	bool close;
+	spin_lock_irq(&channel->lock);
+	channel->wake = NULL;
+	channel->late = false;
+	channel->generation++;
+	spin_unlock_irq(&channel->lock);
+}
+
+/* From now on no batch waits for answers, which come late. False if there are all. */
+static bool dcbm_round_leave(struct dcbm_channel *channel)
+{
+	bool late;
 
 	spin_lock_irq(&channel->lock);
-	close = dcbm_unanswered(channel) || !if_unanswered;
-	if (close) {
+	late = dcbm_unanswered(channel);
+	if (late)
 		channel->wake = NULL;
-		channel->generation++;
-	}
+	channel->late = late;
 	spin_unlock_irq(&channel->lock);
-	return close;
+	return late;
+}
+
+/* Whether the engine has finished with all it was given of a round that was left. */
+bool dcbm_round_answered_late(struct dcbm_channel *channel)
+{
+	bool answered;
+
+	spin_lock_irq(&channel->lock);
+	answered = channel->late && !dcbm_unanswered(channel);
+	spin_unlock_irq(&channel->lock);
+	return answered;
 }
 
 /* @bytes: what the lane had copied before the round. */
@@ -351,7 +380,7 @@ static void dcbm_round_end(struct dcbm_batch *db, struct dcbm_lane *lane)
 	size_t bytes = lane->bytes;
 	unsigned int i;
 
-	dcbm_round_close(channel, false);
+	dcbm_round_forget(channel);
 	db->answered = max(db->answered, channel->answered_at);
 	dcbm_round_unmap(channel);
 	if (lane->issued_at)
@@ -386,19 +415,19 @@ static void dcbm_lane_done(struct dcbm_batch *db, struct dcbm_lane *lane)
  * The channel has not answered in time, or not as it should. All destinations of its round go into
  * quarantine, copied ones too: a table is unmapped as a whole or not at all. Sources go back to
  * their owners: they stay mapped as well, and what the device may read of them reaches quarantine
- * only.
+ * only. A channel that answers all of it late is used again: see dcbm_revive().
  */
 static void dcbm_retire(struct dcbm_batch *db, struct dcbm_lane *lane)
 {
 	struct dcbm_channel *channel = lane->channel;
 	unsigned int i;
 
-	if (!dcbm_round_close(channel, true))
+	if (!dcbm_round_leave(channel))
 		return;
 	for (i = 0; i < channel->nr; i++)
 		if (!i || channel->pairs[i] != channel->pairs[i - 1])
 			migrator_quarantine(db->batch, channel->pairs[i]);
-	dev_warn(channel->dev, "dcbm: no answer of %s; not used any more, its destinations are in quarantine until the driver is unbound\n",
+	dev_warn(channel->dev, "dcbm: no answer of %s; not used, its destinations are in quarantine until it has answered all, or the driver is unbound\n",
 		 channel->name);
 	__module_get(THIS_MODULE);
 	WRITE_ONCE(channel->state, DCBM_RETIRED);

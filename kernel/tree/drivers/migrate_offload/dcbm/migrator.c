@@ -182,6 +182,11 @@ static int dcbm_copy(struct migrator_batch *batch)
 	return error;
 }
 
+static bool dcbm_ready(void)
+{
+	return dcbm_channels_free();
+}
+
 static const struct migrator dcbm_migrator = {
 	.name = "dcbm",
 	.owner = THIS_MODULE,
@@ -196,10 +201,12 @@ static const struct migrator dcbm_migrator = {
 	.start = dcbm_start,
 	.finish = dcbm_finish,
 	.lanes = dcbm_channels_free,
+	.ready = dcbm_ready,
 };
 
 static int __init dcbm_init(void)
 {
+	dcbm_channels_init();
 	return migrator_register(&dcbm_migrator);
 }
 module_init(dcbm_init);
