@@ -305,7 +305,6 @@ int main(int argc, char **argv)
 			measure_all(rounds);
 		return tap_done();
 	}
-	file_write("60000", FILE_WINDOW_MS);
 	test_pinned();
 	test_reasons();
 	test_only();

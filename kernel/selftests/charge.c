@@ -2,7 +2,8 @@
 /*
  * charge: the CPU time of mtcopy's helpers is in cpu.stat of the cgroup of the task that asked
  * for the copy, and in no clock of the task: those must not run ahead of wall time. The clocks of
- * the kernel's workers, of which the helpers are some, say how much it was.
+ * the kernel's workers, of which the helpers are some, say how much it was. It counts against
+ * cpu.max as well.
  */
 #include "cgroup.h"
 #include "clock.h"
@@ -14,6 +15,7 @@
 #include "task.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,12 @@
 
 #define GROUP	"charge/inner"
 #define OTHER	"charge/other"
+#define LIMITED	"charge/limited"
+
+/* The quota of LIMITED in each period, and how long it is watched. */
+#define QUOTA_US	20000
+#define PERIOD_US	100000
+#define WATCHED_US	10000000
 
 /* All in microseconds. */
 struct times {
@@ -144,6 +152,47 @@ static bool has_helpers(long long used, const struct times *times)
 	return llabs(used - times->task - times->helpers) <= times->helpers / 10;
 }
 
+/* In LIMITED: moves memory to and fro until it is killed. */
+static void move_for_ever(void)
+{
+	unsigned char *at = map_anonymous(BYTES, true);
+
+	run_on_cpu(sysconf(_SC_NPROCESSORS_ONLN) - 1);
+	populate_on(node_at(0), at, BYTES);
+	cgroup_enter(LIMITED);
+	for (unsigned int n = 1;; n++)
+		move_range(at, BYTES, HUGE_BYTES, node_at(n % 2), MPOL_MF_MOVE, 5);
+}
+
+static void test_quota(void)
+{
+	long long used, helpers, passed, allowed;
+	pid_t pid;
+
+	cgroup_make(LIMITED);
+	file_need("20000 100000", "%s/" LIMITED "/cpu.max", cgroup_root());
+	pid = fork();
+	if (!pid)
+		move_for_ever();
+	/* It is in the group, and moves. */
+	if (!wait_until(group_us(LIMITED) > 2 * QUOTA_US, 60000, 10000))
+		tap_bail("nothing moves in a group with a quota");
+	passed = -now_ns(CLOCK_MONOTONIC) / 1000;
+	used = -group_us(LIMITED);
+	helpers = -workers_us();
+	usleep(WATCHED_US);
+	passed += now_ns(CLOCK_MONOTONIC) / 1000;
+	used += group_us(LIMITED);
+	helpers += workers_us();
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	allowed = passed * QUOTA_US / PERIOD_US;
+	tap_note("a quota: %lld us pass, %lld are allowed, %lld were used, workers %lld", passed,
+		 allowed, used, helpers);
+	tap_ok(helpers > used / 10, "a quota: a helper works");
+	tap_ok(used <= allowed + allowed / 10, "a quota: it holds with helpers");
+}
+
 int main(void)
 {
 	struct times one = { 0 }, two = { 0 };
@@ -175,5 +224,6 @@ int main(void)
 	tap_ok(has_helpers(two.parent, &two),
 	       "two lanes: the cgroup above has it");
 	tap_ok(two.other < SLACK_US, "two lanes: another cgroup has nothing of it");
+	test_quota();
 	return tap_done();
 }

@@ -56,11 +56,12 @@ static const struct setting files[] = {
 			{ "  demotion\tauto\n\ndamon none\ndamon mtcopy\n",
 			  REASONS("default", "auto", "mtcopy") },
 			{ REASONS("none", "kernel only", "auto"), NULL },
+			{ "demotion none only", REASONS("none", "none only", "auto") },
 			{ "all default\n", REASONS("default", "default", "default") },
 		},
 		.bad = {
 			"compaction", "all", "none", "compactio none", "compaction,demotion",
-			"compaction none only", "compaction auto only", "compaction default only",
+			"compaction none onl", "compaction auto only", "compaction default only",
 			"compaction mtcopy onl", "compaction mtcopy only only", "compaction mtcop",
 			"ALL none", "0", "-1 none", "compaction none\ndemotion", "\n", ",,",
 			"demotion none,nothing none", "* none", "all all", "all! none",

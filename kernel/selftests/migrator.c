@@ -73,8 +73,6 @@ void migrator_eager(void)
 	if (!migrator_kernel())
 		return;
 	file_need("0", MIN_BATCH_BYTES);
-	/* An emulated machine copies slowly, and may stand still. */
-	file_need("60000", FILE_WINDOW_MS);
 	file_need("all default", MIGRATION "/reasons");
 	if (!mtcopy_loaded())
 		return;
@@ -91,7 +89,6 @@ void migrator_defaults(void)
 	file_write("none", MIGRATION "/migrator");
 	file_write("0", AUTO_LANES);
 	file_write_number(MIN_BATCH, MIN_BATCH_BYTES);
-	file_write("10", FILE_WINDOW_MS);
 	file_write_number(MAX_BATCH, MIGRATION "/max_batch_bytes");
 	/* Their settings go with them. */
 	module_unload("mtcopy");

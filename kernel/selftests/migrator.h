@@ -19,7 +19,6 @@
 /* Module parameters: of the core, for tests alone; and of mtcopy, for experiments. */
 #define MIN_BATCH_BYTES	"/sys/module/migrator/parameters/min_batch_bytes"
 #define GATHER		"/sys/module/migrator/parameters/gather"
-#define FILE_WINDOW_MS	"/sys/module/migrator/parameters/file_window_ms"
 #define MTCOPY_PARAMS	"/sys/module/mtcopy/parameters"
 
 /* Lanes that "auto" must use: 100 times CPUs plus channels; 0: as it likes. */

@@ -1,84 +1,133 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * unlockedwriter: writes to a memory file through short references to its page-cache folios,
- * with neither the folio lock nor a mapping, as drivers do that took their folios out of the
- * page cache once. It writes on each return from a function, to folios that somebody has
- * locked: with the batch-copy stage of migration these are the folios of the batch, between
- * their copy and their moves.
+ * unlockedwriter: a thread writes to a memory file, page after page and for ever, through short
+ * references to its page-cache folios, without the folio lock and without a mapping, as drivers do.
  *
  * A write adds 1 to the first word of a page. Those words and the number of writes must agree.
  */
 #include <linux/atomic.h>
+#include <linux/delay.h>
 #include <linux/file.h>
+#include <linux/fs.h>
 #include <linux/highmem.h>
-#include <linux/kprobes.h>
+#include <linux/kthread.h>
+#include <linux/memfd.h>
+#include <linux/mm.h>
 #include <linux/module.h>
 #include <linux/pagemap.h>
+#include <linux/random.h>
+#include <linux/sched.h>
+#include <linux/shmem_fs.h>
 
-static char *function;
-module_param(function, charp, 0444);
-MODULE_PARM_DESC(function, "its return is the moment to write");
+static bool pins;
+module_param(pins, bool, 0444);
+MODULE_PARM_DESC(pins, "by memfd_pin_folios(), as udmabuf does; else by shmem_read_mapping_page(), as i915, ttm and SGX do");
+
+static unsigned int pause_ms;
+module_param(pause_ms, uint, 0444);
+MODULE_PARM_DESC(pause_ms, "after the last page, at most, before it begins anew");
 
 static int fd = -1;
 module_param(fd, int, 0444);
 MODULE_PARM_DESC(fd, "the memory file, as the task that loads the module knows it");
 
-static atomic_t written;
-module_param_named(written, written.counter, int, 0444);
-
+static struct task_struct *thread;
 static struct file *file;
+static atomic_long_t written;
 
-static void write_page(struct address_space *mapping, pgoff_t index)
+static int written_get(char *text, const struct kernel_param *parameter)
 {
-	struct folio *folio = filemap_get_folio(mapping, index);
-	u64 *word;
-
-	if (IS_ERR(folio))
-		return;
-	if (folio_test_locked(folio)) {
-		word = kmap_local_folio(folio, offset_in_folio(folio, index << PAGE_SHIFT));
-		++*word;
-		kunmap_local(word);
-		atomic_inc(&written);
-	}
-	folio_put(folio);
+	return sysfs_emit(text, "%ld\n", atomic_long_read(&written));
 }
 
-/* Preemption is off. */
-static int write_pages(struct kretprobe_instance *instance, struct pt_regs *regs)
-{
-	struct address_space *mapping = file->f_mapping;
-	pgoff_t index, end = i_size_read(mapping->host) >> PAGE_SHIFT;
+static const struct kernel_param_ops written_ops = { .get = written_get };
+module_param_cb(written, &written_ops, NULL, 0444);
 
-	for (index = 0; index < end; index++)
-		write_page(mapping, index);
+static void stop(void)
+{
+	if (thread)
+		kthread_stop(thread);
+	thread = NULL;
+}
+
+/* So that written is read when it does not change any more. */
+static int stop_set(const char *text, const struct kernel_param *parameter)
+{
+	stop();
 	return 0;
 }
 
-static struct kretprobe writer_probe = {
-	.handler = write_pages,
-	/* More tasks at a time than any machine of the lab has CPUs. */
-	.maxactive = 64,
-};
+static const struct kernel_param_ops stop_ops = { .set = stop_set };
+module_param_cb(stop, &stop_ops, NULL, 0200);
+
+
+static void add_one(struct folio *folio, size_t offset)
+{
+	u64 *word = kmap_local_folio(folio, offset);
+
+	WRITE_ONCE(*word, *word + 1);
+	kunmap_local(word);
+	folio_mark_dirty(folio);
+	atomic_long_inc(&written);
+}
+
+static void write_pinned(pgoff_t index)
+{
+	loff_t at = (loff_t)index << PAGE_SHIFT;
+	struct folio *folio;
+	pgoff_t offset;
+
+	if (memfd_pin_folios(file, at, at + PAGE_SIZE - 1, &folio, 1, &offset) != 1)
+		return;
+	add_one(folio, offset);
+	unpin_folio(folio);
+}
+
+static void write_read(pgoff_t index)
+{
+	struct page *page = shmem_read_mapping_page(file->f_mapping, index);
+
+	if (IS_ERR(page))
+		return;
+	add_one(page_folio(page), offset_in_folio(page_folio(page), (loff_t)index << PAGE_SHIFT));
+	put_page(page);
+}
+
+static int write_for_ever(void *unused)
+{
+	pgoff_t index, end = i_size_read(file_inode(file)) >> PAGE_SHIFT;
+
+	while (!kthread_should_stop()) {
+		for (index = 0; index < end && !kthread_should_stop(); index++) {
+			if (pins)
+				write_pinned(index);
+			else
+				write_read(index);
+			cond_resched();
+		}
+		if (pause_ms)
+			msleep(get_random_u32_below(pause_ms));
+	}
+	return 0;
+}
 
 static int __init unlockedwriter_init(void)
 {
-	int error;
-
 	file = fget(fd);
 	if (!file)
 		return -EBADF;
-	writer_probe.kp.symbol_name = function;
-	error = register_kretprobe(&writer_probe);
-	if (error)
+	thread = kthread_run(write_for_ever, NULL, "unlockedwriter");
+	if (IS_ERR(thread)) {
 		fput(file);
-	return error;
+		return PTR_ERR(thread);
+	}
+	return 0;
 }
 module_init(unlockedwriter_init);
 
 static void __exit unlockedwriter_exit(void)
 {
-	unregister_kretprobe(&writer_probe);
+	stop();
 	fput(file);
 }
 module_exit(unlockedwriter_exit);

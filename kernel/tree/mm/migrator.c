@@ -13,6 +13,7 @@
 
 #include <kunit/visibility.h>
 #include <linux/buffer_head.h>
+#include <linux/fs.h>
 #include <linux/huge_mm.h>
 #include <linux/hugetlb.h>
 #include <linux/migrate.h>
@@ -31,15 +32,6 @@
 #include <trace/events/migrator.h>
 EXPORT_TRACEPOINT_SYMBOL_GPL(migrator_lane_done);
 EXPORT_TRACEPOINT_SYMBOL_GPL(migrator_channel_round);
-
-/*
- * Page-cache folios can be written by holders of a reference who take neither lock nor mapping.
- * The move of one folio has the same window while it copies; beyond this time of a batch, which
- * a lane without its CPU can cost, the early copy of such a folio is not used. A parameter for
- * emulated machines, which copy slowly.
- */
-static unsigned int migrator_file_window_ms = 10;
-module_param_named(file_window_ms, migrator_file_window_ms, uint, 0644);
 
 /*
  * A smaller batch is copied plainly: waking a worker on another CPU takes 5 to 50 us, copying
@@ -77,19 +69,22 @@ static bool migrator_folio_has_tags(struct folio *folio)
 #endif
 
 /*
- * Whether the content of a page-cache folio changes only under the folio lock, which the caller
- * holds, and its move is __migrate_folio().
+ * Whether nobody writes to a page-cache folio unseen while the caller has it locked and unmapped,
+ * and its move is __migrate_folio().
  *
- * Holders of private data write without the folio lock (buffer heads: the move locks the
- * buffers first), so these folios, and all mappings with a migrate_folio of their own, are left
- * to the move. So are folios that nobody had mapped: drivers that write through a reference
- * alone (i915's phys objects, SGX's backing pages, udmabuf, ttm) keep theirs unmapped, and may
- * drop the reference before the move counts it.
+ * Those who write without the folio lock, as drivers do to memory files, look the folio up with it
+ * (shmem_read_mapping_page(), memfd_pin_folios()): so their reference is counted before the copy,
+ * or they wait. The kernel's own files, which nobody opens, are looked up without it: the B-trees
+ * of hfs and hfsplus. Holders of private data write without the folio lock (buffer heads: the move
+ * locks the buffers first), so these folios, and all mappings with a migrate_folio of their own,
+ * are left to the move.
  */
-static bool migrator_file_eligible(struct address_space *mapping, struct folio *src,
-				   struct folio *dst)
+static bool migrator_file_eligible(struct address_space *mapping, struct folio *src)
 {
-	if (!(dst->migrate_info & FOLIO_WAS_MAPPED))
+	/* The swap cache has none. */
+	struct inode *inode = mapping->host;
+
+	if (!inode || !S_ISREG(inode->i_mode) || !inode->i_fop->read_iter)
 		return false;
 	if (mapping_inaccessible(mapping))
 		return false;
@@ -111,8 +106,7 @@ static bool migrator_file_eligible(struct address_space *mapping, struct folio *
  *
  * It is locked and unmapped, and in no TLB. Holders of a reference (a pin, direct I/O) can still
  * write to it, and may drop it before the move counts references, so the count must be as
- * expected here as well. New references come through the mapping, whose users lock the folio
- * to write; see migrator_file_eligible() for those who do not.
+ * expected here as well. New references come through the mapping; see migrator_file_eligible().
  */
 VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct folio *src,
 					struct folio *dst)
@@ -133,7 +127,7 @@ VISIBLE_IF_KUNIT bool migrator_eligible(const struct migrator *migrator, struct 
 	if (!(migrator->flags & MIGRATOR_COPIES_TAGS) && migrator_folio_has_tags(src))
 		return false;
 	mapping = folio_mapping(src);
-	return !mapping || folio_test_anon(src) || migrator_file_eligible(mapping, src, dst);
+	return !mapping || folio_test_anon(src) || migrator_file_eligible(mapping, src);
 }
 
 static bool migrator_stage_ended(const struct migrator_stage *stage)
@@ -180,7 +174,10 @@ void migrator_stage_fill(struct migrator_stage *stage, const struct migrator *mi
 		}
 		stage->src = list_next_entry(src, lru);
 		stage->dst = list_next_entry(dst, lru);
+		cond_resched();
 	}
+	/* What was written before a reference was dropped is read. Pairs with folio_put(). */
+	smp_rmb();
 	if (batch->nr)
 		batch->dst_nid = folio_nid(batch->pairs[0].dst);
 }
@@ -218,7 +215,6 @@ void migrator_stage_end(struct migrator_stage *stage, struct migrator_pool *pool
 		this_cpu_add(counts->folios, copied);
 		this_cpu_add(counts->bytes, bytes);
 		this_cpu_add(counts->fallbacks, batch->nr - copied);
-		stage->last = pool;
 	}
 	stage->ns = ns;
 	stage->copied = copied;
@@ -238,29 +234,7 @@ int migrator_stage_copy(struct migrator_stage *stage, struct migrator_pool *pool
 	return error;
 }
 
-/*
- * The copies of page-cache folios are not used: they are counted for the migrator that was last,
- * which is the only one but for parts that "auto" tries.
- */
-static void migrator_stage_forget_files(struct migrator_stage *stage)
-{
-	struct migrator_counts __percpu *counts = stage->last->entry->counts;
-	struct folio *src, *dst = list_first_entry(stage->dst_folios, struct folio, lru);
-
-	list_for_each_entry(src, stage->src_folios, lru) {
-		unsigned long state = dst->migrate_info;
-
-		if (state & FOLIO_WAS_COPIED && !folio_test_anon(src)) {
-			dst->migrate_info = state & ~FOLIO_WAS_COPIED;
-			this_cpu_dec(counts->folios);
-			this_cpu_sub(counts->bytes, folio_size(dst));
-			this_cpu_inc(counts->fallbacks);
-		}
-		dst = list_next_entry(dst, lru);
-	}
-}
-
-/* Takes out all that was not copied. */
+/* Takes out all that was not copied. @pool: NULL if nothing may copy */
 static void migrator_stage_refuse(struct migrator_stage *stage, struct migrator_pool *pool)
 {
 	struct folio *src, *next, *next_dst;
@@ -271,9 +245,11 @@ static void migrator_stage_refuse(struct migrator_stage *stage, struct migrator_
 		if (!(dst->migrate_info & FOLIO_WAS_COPIED)) {
 			list_move_tail(&src->lru, stage->bad_src);
 			list_move_tail(&dst->lru, stage->bad_dst);
-			this_cpu_inc(pool->entry->counts->refused);
+			if (pool)
+				this_cpu_inc(pool->entry->counts->refused);
 		}
 		dst = next_dst;
+		cond_resched();
 	}
 }
 
@@ -306,14 +282,10 @@ static bool migrator_stage_run(struct migrator_stage *stage, const struct migrat
 
 	stage->src = list_first_entry(stage->src_folios, struct folio, lru);
 	stage->dst = list_first_entry(stage->dst_folios, struct folio, lru);
-	stage->start = ktime_get_ns();
 	if (pool)
 		migrator_stage_copy_all(stage, pool, only ? 0 : min_bytes);
 	else if (policy->auto_reasons & BIT(stage->reason))
 		migrator_auto_copy(stage, policy, min_bytes);
-	if (stage->last && ktime_get_ns() - stage->start >
-			   (u64)READ_ONCE(migrator_file_window_ms) * NSEC_PER_MSEC)
-		migrator_stage_forget_files(stage);
 	if (only)
 		migrator_stage_refuse(stage, pool);
 	return only;
@@ -342,19 +314,19 @@ bool __migrator_copy_folios(struct migrator_registry *registry, struct list_head
 			    enum migrate_reason reason)
 {
 	size_t min_bytes = READ_ONCE(migrator_min_bytes);
+	bool only = READ_ONCE(registry->only) & BIT(reason);
 	const struct migrator_policy *policy;
-	bool only = false;
 	int srcu;
 
-	if (!(READ_ONCE(registry->reasons) & BIT(reason)) || list_empty(src_folios))
+	if (!(only || READ_ONCE(registry->reasons) & BIT(reason)) || list_empty(src_folios))
 		return false;
 	/* The most frequent call by far: one small folio, of a fault or a retry, or a few. */
-	if (!(READ_ONCE(registry->only) & BIT(reason)) &&
-	    migrator_list_is_small(src_folios, min_bytes))
+	if (!only && migrator_list_is_small(src_folios, min_bytes))
 		return false;
 
 	srcu = srcu_read_lock(&migrator_srcu);
 	policy = srcu_dereference(registry->policy, &migrator_srcu);
+	only = false;
 	if (policy) {
 		struct migrator_stage stage = {
 			.src_folios = src_folios,
@@ -382,18 +354,42 @@ bool __migrator_refuses_hugetlb(struct migrator_registry *registry, enum migrate
 	srcu = srcu_read_lock(&migrator_srcu);
 	policy = srcu_dereference(registry->policy, &migrator_srcu);
 	refuses = policy && policy->only & BIT(reason);
-	if (refuses)
+	if (refuses && policy->pools[reason])
 		this_cpu_inc(policy->pools[reason]->entry->counts->refused);
 	srcu_read_unlock(&migrator_srcu, srcu);
 	return refuses;
 }
 
+static bool migrator_pool_is_ready(const struct migrator_pool *pool)
+{
+	return pool && (!pool->migrator->ready || pool->migrator->ready());
+}
+
+/* Whether a migrator would take a batch now. The plain copy of "auto" needs no large ones. */
+static bool migrator_policy_is_ready(const struct migrator_policy *policy,
+				     enum migrate_reason reason)
+{
+	if (policy->auto_reasons & BIT(reason))
+		return migrator_pool_is_ready(policy->cpus) ||
+		       migrator_pool_is_ready(policy->channels);
+	return migrator_pool_is_ready(policy->pools[reason]);
+}
+
+/* Callers may hold spinlocks. */
 unsigned int __migrator_batch_pages(struct migrator_registry *registry,
 				    enum migrate_reason reason, unsigned int pages)
 {
+	const struct migrator_policy *policy;
+	bool ready;
+	int srcu;
+
 	if (!READ_ONCE(migrator_gather) || !(READ_ONCE(registry->reasons) & BIT(reason)))
 		return pages;
-	return READ_ONCE(registry->max_bytes) >> PAGE_SHIFT;
+	srcu = srcu_read_lock(&migrator_srcu);
+	policy = srcu_dereference(registry->policy, &migrator_srcu);
+	ready = policy && migrator_policy_is_ready(policy, reason);
+	srcu_read_unlock(&migrator_srcu, srcu);
+	return ready ? max(pages, READ_ONCE(registry->max_bytes) >> PAGE_SHIFT) : pages;
 }
 
 /**

@@ -85,7 +85,10 @@ enum migrator_kind {
 	MIGRATOR_NAMED,
 };
 
-/* struct migrator_choice - what was written for a reason; @only: nobody else may copy */
+/*
+ * struct migrator_choice - what was written for a reason; @only: nobody else may copy, and with
+ * MIGRATOR_NONE nobody at all, so that nothing migrates for it
+ */
 struct migrator_choice {
 	enum migrator_kind kind;
 	bool only;
@@ -127,9 +130,9 @@ struct migrator_policy {
  * @lock: orders registering, choosing and changes of limits
  * @entries: registered migrators; under @lock
  * @choices: by reason, and behind them the default; under @lock
- * @policy: made of @choices, NULL if all say none; written under @lock, read under migrator_srcu
+ * @policy: made of @choices, NULL if nothing copies and nothing is refused; written under @lock, read under migrator_srcu
  * @automatic: the state of "auto" while a reason has it; under @lock
- * @reasons: mask of those for which @policy has something
+ * @reasons: mask of those for which something may copy by @policy
  * @only: &migrator_policy.only
  * @max_bytes: largest batch; written under @lock
  *
@@ -183,7 +186,10 @@ static inline bool migrator_refuses_hugetlb(enum migrate_reason reason)
 	       __migrator_refuses_hugetlb(&migrator_registry, reason);
 }
 
-/* How many base pages make a batch full that has @pages without a migrator. */
+/*
+ * How many base pages make a batch full that has @pages without a migrator: not fewer, and more only
+ * if a migrator would take them now.
+ */
 static inline unsigned int migrator_batch_pages(enum migrate_reason reason, unsigned int pages)
 {
 	if (static_branch_unlikely(&migrator_active_key))
@@ -213,10 +219,8 @@ static inline bool migrator_take_copied(struct folio *dst)
  * @dst: of @src
  * @mode: see &struct migrator_batch
  * @reason: see &struct migrator_batch
- * @start: in ns
  * @ns: time of the last batch
  * @copied: folios of the last batch that were copied
- * @last: whose it was; NULL if there was none
  */
 struct migrator_stage {
 	struct list_head *src_folios;
@@ -227,10 +231,8 @@ struct migrator_stage {
 	struct folio *dst;
 	enum migrate_mode mode;
 	enum migrate_reason reason;
-	u64 start;
 	u64 ns;
 	unsigned int copied;
-	struct migrator_pool *last;
 };
 
 /* migrator.c: the stage */
@@ -273,7 +275,7 @@ void migrator_sysfs_remove(const struct migrator *migrator, struct kobject *kobj
 #if IS_ENABLED(CONFIG_KUNIT)
 bool migrator_eligible(const struct migrator *migrator, struct folio *src, struct folio *dst);
 void migrator_place_cpus(struct migrator_cpus *cpus);
-bool migrator_may_have_helpers(struct task_struct *task, struct migrator_cpus *cpus);
+bool migrator_may_have_helpers(struct task_struct *task, bool *idle_only, bool *high);
 u64 migrator_auto_clock(void);
 bool migrator_auto_in_kthread(void);
 size_t migrator_auto_split(struct migrator_stage *stage, const struct migrator_policy *policy,

@@ -22,20 +22,23 @@
 
 #include "migrator.h"
 
+/* CPUs that are asked before a batch is isolated: each may be a cache line of another CPU. */
+#define MIGRATOR_READY_LOOKS	16
+
 /*
  * Whether @task may have helpers at all, and which, by its class: a task that gives way to
  * everybody has none; kswapd and kcompactd, which work ahead of need, take idle CPUs alone; and a
  * task that outranks others may have busy CPUs, with helpers that outrank others as well.
  */
-VISIBLE_IF_KUNIT bool migrator_may_have_helpers(struct task_struct *task,
-						struct migrator_cpus *cpus)
+VISIBLE_IF_KUNIT bool migrator_may_have_helpers(struct task_struct *task, bool *idle_only,
+						bool *high)
 {
-	cpus->high = false;
+	*high = false;
 	if (rt_or_dl_task_policy(task) || task_nice(task) == MIN_NICE) {
-		cpus->high = true;
-		cpus->idle_only = false;
+		*high = true;
+		*idle_only = false;
 	} else if (task->flags & (PF_KSWAPD | PF_KCOMPACTD)) {
-		cpus->idle_only = true;
+		*idle_only = true;
 	}
 	return task->policy != SCHED_IDLE && task_nice(task) != MAX_NICE;
 }
@@ -120,7 +123,7 @@ void migrator_choose_cpus(struct migrator_cpus *cpus, int nid)
 	nodemask_t left = node_states[N_CPU];
 
 	cpus->nr = 0;
-	if (!migrator_may_have_helpers(current, cpus))
+	if (!migrator_may_have_helpers(current, &cpus->idle_only, &cpus->high))
 		return;
 	WRITE_ONCE(turn, start + looks);
 	if (current->flags & PF_KTHREAD)
@@ -157,6 +160,34 @@ place:
 }
 EXPORT_SYMBOL_GPL(migrator_choose_cpus);
 
+/**
+ * migrator_may_find_cpus - guess whether migrator_choose_cpus() finds CPUs for the current task
+ * @idle_only: see &migrator_cpus.idle_only
+ *
+ * Looks at a few CPUs next to the caller's, and at no cpuset. Does not sleep.
+ *
+ * Return: whether it might.
+ */
+bool migrator_may_find_cpus(bool idle_only)
+{
+	unsigned int looks = MIGRATOR_READY_LOOKS;
+	int cpu, own = raw_smp_processor_id();
+	bool high;
+
+	if (!migrator_may_have_helpers(current, &idle_only, &high))
+		return false;
+	if (!idle_only)
+		return true;
+	for_each_cpu_wrap(cpu, cpu_online_mask, own + 1) {
+		if (cpu != own && idle_cpu(cpu))
+			return true;
+		if (!--looks)
+			break;
+	}
+	return false;
+}
+EXPORT_SYMBOL_GPL(migrator_may_find_cpus);
+
 /* CPU time of the current task, in nanoseconds; unlike a clock it leaves out preemption. */
 u64 migrator_cpu_time(void)
 {
@@ -165,8 +196,8 @@ u64 migrator_cpu_time(void)
 EXPORT_SYMBOL_GPL(migrator_cpu_time);
 
 /*
- * Charge @ns of CPU time, spent by helpers, to the cgroup of the current task and its parents, as
- * system time in cpu.stat. The task's own clocks must not run ahead of wall time.
+ * Charge @ns of CPU time, spent by helpers, to the cgroup of the current task and its parents: as
+ * system time in cpu.stat, and to cpu.max. The task's own clocks must not run ahead of wall time.
  */
 void migrator_charge(u64 ns)
 {
@@ -182,5 +213,6 @@ void migrator_charge(u64 ns)
 	}
 	rcu_read_unlock();
 #endif
+	sched_charge_quota(ns);
 }
 EXPORT_SYMBOL_GPL(migrator_charge);

@@ -118,7 +118,8 @@ static void test_classes(struct kunit *test)
 		task->flags = classes[i].flags;
 		for (wanted = 0; wanted < 2; wanted++) {
 			cpus->idle_only = wanted;
-			KUNIT_EXPECT_EQ_MSG(test, migrator_may_have_helpers(task, cpus),
+			KUNIT_EXPECT_EQ_MSG(test, migrator_may_have_helpers(task, &cpus->idle_only,
+									    &cpus->high),
 					    classes[i].helpers, "class %u", i);
 			KUNIT_EXPECT_EQ_MSG(test, cpus->high, classes[i].high, "class %u", i);
 			KUNIT_EXPECT_EQ_MSG(test, cpus->idle_only, !classes[i].high &&

@@ -28,7 +28,6 @@ static void make_pair(struct kunit *test, struct test_pair *pair, unsigned int o
 	pair->dst = folio_alloc(GFP_KERNEL, order);
 	KUNIT_ASSERT_NOT_NULL(test, pair->src);
 	KUNIT_ASSERT_NOT_NULL(test, pair->dst);
-	pair->dst->migrate_info = FOLIO_WAS_MAPPED;
 	__folio_set_locked(pair->src);
 	__folio_set_locked(pair->dst);
 }
@@ -53,21 +52,39 @@ static int own_migrate_folio(struct address_space *mapping, struct folio *dst,
 	return -EAGAIN;
 }
 
+static ssize_t read_nothing(struct kiocb *kiocb, struct iov_iter *to)
+{
+	return 0;
+}
+
+static const struct file_operations readable = { .read_iter = read_nothing };
+static const struct file_operations not_opened = { };
+
+/* A file that users open. */
+static struct inode test_file = { .i_mode = S_IFREG, .i_fop = &readable };
+
+/* Whether a folio may be copied that is in @mapping. */
+static bool mapping_eligible(struct test_pair *pair, struct address_space *mapping)
+{
+	bool good;
+
+	pair->src->mapping = mapping;
+	folio_ref_add(pair->src, folio_nr_pages(pair->src));
+	good = eligible(pair);
+	folio_ref_sub(pair->src, folio_nr_pages(pair->src));
+	pair->src->mapping = NULL;
+	return good;
+}
+
 /* Whether a folio of a file may be copied whose mapping migrates by @migrate. */
 static bool file_eligible(struct test_pair *pair,
 			  int (*migrate)(struct address_space *, struct folio *,
 					 struct folio *, enum migrate_mode))
 {
 	const struct address_space_operations operations = { .migrate_folio = migrate };
-	struct address_space mapping = { .a_ops = &operations };
-	bool good;
+	struct address_space mapping = { .host = &test_file, .a_ops = &operations };
 
-	pair->src->mapping = &mapping;
-	folio_ref_add(pair->src, folio_nr_pages(pair->src));
-	good = eligible(pair);
-	folio_ref_sub(pair->src, folio_nr_pages(pair->src));
-	pair->src->mapping = NULL;
-	return good;
+	return mapping_eligible(pair, &mapping);
 }
 
 static void test_mappings(struct kunit *test)
@@ -91,18 +108,26 @@ static void test_mappings(struct kunit *test)
 	}
 }
 
-/* Drivers write to page cache that nobody maps through references alone. */
-static void test_not_mapped(struct kunit *test)
+/* Only of regular files that users can open, mapped by some or not. The swap cache has no inode. */
+static void test_owners(struct kunit *test)
 {
+	const struct address_space_operations operations = { .migrate_folio = migrate_folio };
+	static struct inode folder = { .i_mode = S_IFDIR, .i_fop = &readable };
+	static struct inode device = { .i_mode = S_IFBLK, .i_fop = &readable };
+	static struct inode tree = { .i_mode = S_IFREG, .i_fop = &not_opened };
+	struct inode *const others[] = { NULL, &folder, &device, &tree };
+	struct address_space mapping = { .host = &test_file, .a_ops = &operations };
 	struct test_pair pair;
+	unsigned int i;
 
 	make_pair(test, &pair, 0);
-	pair.dst->private = NULL;
-	KUNIT_EXPECT_FALSE(test, file_eligible(&pair, migrate_folio));
-	pair.dst->migrate_info = FOLIO_WAS_MLOCKED;
-	KUNIT_EXPECT_FALSE(test, file_eligible(&pair, migrate_folio));
+	KUNIT_EXPECT_TRUE(test, mapping_eligible(&pair, &mapping));
 	pair.dst->migrate_info = FOLIO_WAS_MAPPED;
-	KUNIT_EXPECT_TRUE(test, file_eligible(&pair, migrate_folio));
+	KUNIT_EXPECT_TRUE(test, mapping_eligible(&pair, &mapping));
+	for (i = 0; i < ARRAY_SIZE(others); i++) {
+		mapping.host = others[i];
+		KUNIT_EXPECT_FALSE_MSG(test, mapping_eligible(&pair, &mapping), "%u", i);
+	}
 	drop_pair(&pair);
 }
 
@@ -110,17 +135,13 @@ static void test_not_mapped(struct kunit *test)
 static void test_inaccessible(struct kunit *test)
 {
 	const struct address_space_operations operations = { .migrate_folio = migrate_folio };
-	struct address_space mapping = { .a_ops = &operations };
+	struct address_space mapping = { .host = &test_file, .a_ops = &operations };
 	struct test_pair pair;
 
 	make_pair(test, &pair, 0);
-	pair.src->mapping = &mapping;
-	folio_ref_inc(pair.src);
-	KUNIT_EXPECT_TRUE(test, eligible(&pair));
+	KUNIT_EXPECT_TRUE(test, mapping_eligible(&pair, &mapping));
 	mapping_set_inaccessible(&mapping);
-	KUNIT_EXPECT_FALSE(test, eligible(&pair));
-	folio_ref_dec(pair.src);
-	pair.src->mapping = NULL;
+	KUNIT_EXPECT_FALSE(test, mapping_eligible(&pair, &mapping));
 	drop_pair(&pair);
 }
 
@@ -221,7 +242,7 @@ static void test_first_attempt(struct kunit *test)
 
 static struct kunit_case migrator_folios_test_cases[] = {
 	KUNIT_CASE(test_mappings),
-	KUNIT_CASE(test_not_mapped),
+	KUNIT_CASE(test_owners),
 	KUNIT_CASE(test_inaccessible),
 	KUNIT_CASE(test_private),
 	KUNIT_CASE(test_movable_ops),

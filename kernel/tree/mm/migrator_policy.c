@@ -177,6 +177,16 @@ static bool migrator_is_named(const struct migrator_choice *choices,
 	return false;
 }
 
+static bool migrator_has_only(const struct migrator_choice *choices)
+{
+	unsigned int reason;
+
+	for (reason = 0; reason < MIGRATOR_REASONS; reason++)
+		if (choices[reason].only)
+			return true;
+	return false;
+}
+
 /* The first one of a kind. */
 static struct migrator_entry *migrator_of_kind(struct migrator_registry *registry,
 					       unsigned int kind)
@@ -264,7 +274,7 @@ static struct migrator_pool *migrator_next_of_kind(struct migrator_registry *reg
 	return entry ? entry->next : NULL;
 }
 
-/* Writes the policy of @choices. Returns the mask of reasons for which it has something. */
+/* Writes the policy of @choices. Returns the mask of reasons for which something may copy. */
 static unsigned int migrator_fill_policy(struct migrator_registry *registry,
 					 const struct migrator_choice *choices,
 					 struct migrator_policy *policy)
@@ -278,9 +288,9 @@ static unsigned int migrator_fill_policy(struct migrator_registry *registry,
 	for (reason = 0; reason < MIGRATOR_REASONS; reason++) {
 		const struct migrator_choice *choice = migrator_choice_of(choices, reason);
 
+		policy->only |= choice->only ? BIT(reason) : 0;
 		if (choice->kind == MIGRATOR_NAMED) {
 			policy->pools[reason] = choice->entry->next;
-			policy->only |= choice->only ? BIT(reason) : 0;
 			reasons |= BIT(reason);
 		} else if (choice->kind == MIGRATOR_AUTO && policy->plain &&
 			   (policy->cpus || policy->channels)) {
@@ -309,7 +319,7 @@ static void migrator_publish(struct migrator_registry *registry, struct migrator
 	}
 }
 
-/* All or nothing. Cannot fail if all choices are none. */
+/* All or nothing. Cannot fail if each migrator of @choices is in use with batches of this size. */
 static int migrator_change(struct migrator_registry *registry,
 			   const struct migrator_choice *choices, size_t max_bytes)
 {
@@ -320,11 +330,9 @@ static int migrator_change(struct migrator_registry *registry,
 	int error = -ENOMEM;
 
 	lockdep_assert_held(&registry->lock);
-	if (automatic || migrator_has_kind(choices, MIGRATOR_NAMED)) {
-		policy = kzalloc(sizeof(*policy), GFP_KERNEL);
-		if (!policy)
-			return -ENOMEM;
-	}
+	/* A migrator that leaves must not take "only" along for want of so little memory. */
+	if (automatic || migrator_has_kind(choices, MIGRATOR_NAMED) || migrator_has_only(choices))
+		policy = kzalloc(sizeof(*policy), GFP_KERNEL | __GFP_NOFAIL);
 	if (automatic && !registry->automatic) {
 		registry->automatic = migrator_auto_new();
 		if (!registry->automatic)
@@ -339,7 +347,7 @@ static int migrator_change(struct migrator_registry *registry,
 		reasons = migrator_fill_policy(registry, choices, policy);
 	WRITE_ONCE(registry->only, policy ? policy->only : 0);
 	WRITE_ONCE(registry->reasons, reasons);
-	if (!reasons) {
+	if (policy && !reasons && !policy->only) {
 		kfree(policy);
 		policy = NULL;
 	}
@@ -401,7 +409,7 @@ int migrator_select(struct migrator_registry *registry, const char *name)
 	return error;
 }
 
-/* "REASON CHOICE" or "REASON MIGRATOR only". */
+/* "REASON CHOICE", "REASON MIGRATOR only" or "REASON none only". */
 static int migrator_parse_line(struct migrator_registry *registry, char *line,
 			       struct migrator_choice *choices)
 {
@@ -425,7 +433,8 @@ static int migrator_parse_line(struct migrator_registry *registry, char *line,
 	if (strcmp(words[1], "default") && migrator_parse_choice(registry, words[1], &choice))
 		return -EINVAL;
 	choice.only = nr > 2;
-	if (choice.only && (strcmp(words[2], "only") || choice.kind != MIGRATOR_NAMED))
+	if (choice.only && (strcmp(words[2], "only") ||
+			    (choice.kind != MIGRATOR_NAMED && choice.kind != MIGRATOR_NONE)))
 		return -EINVAL;
 	for (i = 0; i < MIGRATOR_REASONS; i++)
 		if (reason < 0 || i == reason)
@@ -582,15 +591,17 @@ void migrator_remove(struct migrator_registry *registry, const struct migrator *
 	entry->leaves = true;
 	for (i = 0; i <= MIGRATOR_REASONS; i++) {
 		choices[i] = registry->choices[i];
-		if (choices[i].entry == entry)
-			choices[i] = (struct migrator_choice) {
-				.kind = i < MIGRATOR_REASONS ? MIGRATOR_DEFAULT : MIGRATOR_NONE,
-			};
+		if (choices[i].entry != entry)
+			continue;
+		choices[i].entry = NULL;
+		choices[i].kind = i == MIGRATOR_REASONS || choices[i].only ? MIGRATOR_NONE :
+									     MIGRATOR_DEFAULT;
 	}
 	if (migrator_change(registry, choices, registry->max_bytes)) {
-		/* No memory for another policy: none at all needs none. */
+		/* No memory for another one that would be "auto"'s: what refuses needs none. */
 		for (i = 0; i <= MIGRATOR_REASONS; i++)
-			choices[i] = (struct migrator_choice) { .kind = MIGRATOR_NONE };
+			if (!choices[i].only)
+				choices[i] = (struct migrator_choice) { .kind = MIGRATOR_NONE };
 		migrator_change(registry, choices, registry->max_bytes);
 	}
 	list_del(&entry->list);
@@ -622,7 +633,8 @@ EXPORT_SYMBOL_GPL(migrator_register);
  * migrator_unregister - withdraw a migrator
  * @migrator: that was registered
  *
- * Reasons that had it have the default afterwards, and if it was that, there is none. (The module
+ * Reasons that had it have the default afterwards, and if it was that, there is none; reasons that
+ * had it "only" have "none only", so that nobody copies what only it might. (The module
  * of an active migrator is pinned, so only a migrator that leaves for another reason, like a device
  * that is unplugged, comes here while active.) When this returns no migration is in a callback and
  * none will be; migrations in flight copy plainly what was not copied yet. Sleeps. Not from a

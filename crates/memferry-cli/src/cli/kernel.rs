@@ -67,7 +67,7 @@ pub struct SetArgs {
     #[arg(long, value_name = "NAME")]
     pub migrator: Option<String>,
     /// What copies for a reason, as `kernel status` lists them, or for all: default (what --migrator says), none, auto or a
-    /// migrator; NAME-only: no CPU copies instead, a folio that NAME does not copy stays where it is
+    /// migrator; NAME-only: no CPU copies instead, a folio that NAME does not copy stays where it is; none-only: nothing moves for it
     #[arg(long, value_name = "REASON=CHOICE", value_delimiter = ',', value_parser = reason)]
     pub reason: Vec<String>,
     /// Bytes that one batch unmaps at most, 2M to 1G

@@ -19,7 +19,8 @@ pub struct ReasonChoice {
     pub reason: String,
     /// [`DEFAULT`], [`NO_MIGRATOR`], [`AUTO`] or a migrator's name.
     pub choice: String,
-    /// No CPU copies for it instead: what the migrator does not copy stays where it is.
+    /// No CPU copies for it instead: what the migrator does not copy stays where it is. With [`NO_MIGRATOR`] nothing moves for it, as
+    /// after its migrator has left.
     pub only: bool,
 }
 
@@ -53,7 +54,7 @@ impl ReasonChoice {
     /// Whether the kernel takes it, if its migrator is registered.
     fn is_sound(&self) -> bool {
         let known = self.reason == ALL_REASONS || REASONS.contains(&&*self.reason);
-        known && !(self.only && [DEFAULT, NO_MIGRATOR, AUTO].contains(&&*self.choice))
+        known && !(self.only && [DEFAULT, AUTO].contains(&&*self.choice))
     }
 }
 
@@ -118,7 +119,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_written_back() {
-        let all = "compaction default\ndemotion dcbm only\nsyscall_or_cpuset auto";
+        let all = "compaction default\ndemotion dcbm only\nsyscall_or_cpuset auto\ndamon none only";
         assert_eq!(text(&read(all)), all);
         assert_eq!(text(&changes(all).expect("changes")), all);
         let error = lines("compaction default\nall\n").expect_err("the old mask");
@@ -131,7 +132,6 @@ mod tests {
             "",
             "demotion",
             "sunday dcbm",
-            "demotion none only",
             "demotion auto only",
             "all default only",
             "demotion dcbm sometimes",

@@ -193,8 +193,8 @@ impl Interfaces {
             }
             Setting::Reasons => {
                 let allowed = format!(
-                    "REASON CHOICE, several with commas between: a choice is default, none, auto or a migrator's name, after which \
-                     `only` may stand; reasons are all, {}",
+                    "REASON CHOICE, several with commas between: a choice is default, auto, none or a migrator's name, and after the \
+                     last two `only` may stand; reasons are all, {}",
                     REASONS.join(", ")
                 );
                 (reason::changes(&words.join(" ")).is_some(), allowed)

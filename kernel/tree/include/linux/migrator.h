@@ -138,9 +138,11 @@ enum migrator_flags {
  * @finish: the second half: waits for the lanes and marks the folios. Between the two the task
  *	may copy other folios, and does not sleep for long.
  * @lanes: how many lanes a batch can have now
+ * @ready: whether @copy would take a batch now, or NULL: it always does. A guess, asked before callers
+ *	isolate more folios than without a migrator. Does not sleep, and may have a spinlock held.
  *
  * @start and @finish belong to %MIGRATOR_CHANNELS, @lanes to them and to %MIGRATOR_CPUS.
- * All callbacks but @copy, @start, @finish and @lanes are called with the registry's lock held, so
+ * All callbacks but @copy, @start, @finish, @lanes and @ready are called with the registry's lock held, so
  * they must not register or choose migrators.
  */
 struct migrator {
@@ -157,6 +159,7 @@ struct migrator {
 	int (*start)(struct migrator_batch *batch);
 	void (*finish)(struct migrator_batch *batch);
 	unsigned int (*lanes)(void);
+	bool (*ready)(void);
 };
 
 /* Seen CPUs at most, and chosen ones. */
@@ -208,6 +211,7 @@ void migrator_quarantine(struct migrator_batch *batch, unsigned int index);
 void migrator_quarantine_release(struct folio *dst);
 
 void migrator_choose_cpus(struct migrator_cpus *cpus, int nid);
+bool migrator_may_find_cpus(bool idle_only);
 u64 migrator_cpu_time(void);
 void migrator_charge(u64 ns);
 

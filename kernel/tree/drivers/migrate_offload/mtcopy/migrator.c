@@ -158,6 +158,12 @@ static unsigned int mtcopy_lanes_now(void)
 	return READ_ONCE(mtcopy_lanes);
 }
 
+static bool mtcopy_ready(void)
+{
+	return READ_ONCE(mtcopy_lanes) == 1 ||
+	       migrator_may_find_cpus(READ_ONCE(mtcopy_idle_only));
+}
+
 static const struct migrator mtcopy_migrator = {
 	.name = "mtcopy",
 	.owner = THIS_MODULE,
@@ -171,6 +177,7 @@ static const struct migrator mtcopy_migrator = {
 	.exit_batch = mtcopy_exit_batch,
 	.copy = mtcopy_copy,
 	.lanes = mtcopy_lanes_now,
+	.ready = mtcopy_ready,
 };
 
 static int __init mtcopy_init(void)
