@@ -8,11 +8,14 @@
 use std::fmt::Write;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use memferry_linux::damon::{Context, Setup};
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::super::CloseLooks;
 use super::super::aggregated::{Aggregated, Tracepoint};
@@ -26,6 +29,11 @@ use crate::tiering::{CHUNK, CloseLook, ProcessId};
 const NUMBER: usize = COUNT - 1;
 /// Chunks of a look at most: 4096 regions, and what is made of them in sysfs.
 const CHUNKS: usize = 8;
+/// Where no process has memory. A look at fewer chunks has its other regions here: a kernel that is told another number of them makes
+/// all their folders anew, which takes longer than samples of nothing.
+const NOWHERE: usize = 1 << 56;
+/// Descriptors that are left to the rest of the daemon.
+const DESCRIPTORS: u64 = 1024;
 /// Samples of each page.
 const SAMPLES: u8 = 8;
 /// From sample to sample at first, at least and at most.
@@ -52,8 +60,17 @@ pub(super) struct PageSampler {
     look: Option<Look>,
     /// CPU seconds of all looks.
     pub(super) spent: f64,
+    files: RegionFiles,
     /// Looks in a row that the kernel refused.
     refused: u32,
+}
+
+/// The files of regions, the start and the end of each in turn, which stay open from look to look.
+#[derive(Debug)]
+struct RegionFiles {
+    open: Vec<OwnedFd>,
+    /// That may be open. The others are opened for each look.
+    most: usize,
 }
 
 /// A look that goes on.
@@ -64,7 +81,7 @@ struct Look {
     began: Instant,
     kdamond: u32,
     aggregated: Aggregated,
-    /// Seconds that it took to begin, which count as CPU time.
+    /// CPU seconds of this thread that it took to begin.
     begin: f64,
 }
 
@@ -86,6 +103,7 @@ impl PageSampler {
             interval_us: INTERVALS_US[0],
             look: None,
             spent: 0.0,
+            files: RegionFiles::new(),
             refused: 0,
         }
     }
@@ -102,7 +120,8 @@ impl PageSampler {
         if let Some((then, before)) = self.last {
             let passed = (now - then).as_secs_f64();
             let taken = (others - before).max(0.0);
-            self.credit = (self.credit + self.cpu * passed - taken).min(self.cpu * SAVED);
+            let saved = self.cpu * SAVED;
+            self.credit = (self.credit + self.cpu * passed - taken).clamp(-saved, saved);
         }
         self.last = Some((now, others));
         let mut seen = None;
@@ -133,7 +152,7 @@ impl PageSampler {
         process: ProcessId,
         numbers: Vec<usize>,
     ) -> Result<(), DaemonError> {
-        let began = Instant::now();
+        let before = thread_seconds();
         let folder = format!("{KDAMONDS}/{NUMBER}");
         let state = format!("{folder}/state");
         // One that is on is somebody else's.
@@ -146,6 +165,7 @@ impl PageSampler {
             knobs.write(&state, "on")
         });
         if let Err(error) = on {
+            self.files.open.clear();
             self.refused += 1;
             if self.refused == TRIES {
                 tracing::info!("pages of large pieces are not told apart: {error}");
@@ -166,7 +186,7 @@ impl PageSampler {
                     began: Instant::now(),
                     kdamond,
                     aggregated,
-                    begin: began.elapsed().as_secs_f64(),
+                    begin: thread_seconds() - before,
                 });
             }
             Err(error) => {
@@ -179,14 +199,14 @@ impl PageSampler {
 
     /// Writes what is looked at.
     fn set(
-        &self,
+        &mut self,
         knobs: &Knobs,
         folder: &str,
         process: ProcessId,
         numbers: &[usize],
     ) -> Result<(), DaemonError> {
         let page = rustix::param::page_size();
-        let count = numbers.len() * (CHUNK / page);
+        let count = CHUNKS * (CHUNK / page);
         let context = format!("{folder}/contexts/0");
         let targets = format!("{context}/targets");
         let regions = format!("{targets}/0/regions");
@@ -214,6 +234,7 @@ impl PageSampler {
         let nr_regions = format!("{regions}/nr_regions");
         if knobs.read(&nr_regions) != Some(count.to_string()) {
             setup.put(nr_regions, count);
+            self.files.open.clear();
         }
         for (file, text) in &setup.files {
             knobs.write(file, text)?;
@@ -221,7 +242,9 @@ impl PageSampler {
         let pages = numbers
             .iter()
             .flat_map(|number| (number * CHUNK..(number + 1) * CHUNK).step_by(page));
-        write_regions(&knobs.root().join(&regions), pages, page)
+        let pages = pages.chain((NOWHERE..).step_by(page)).take(count);
+        (self.files)
+            .write(&knobs.root().join(&regions), pages, page)
             .map_err(crate::error::file(&regions, "write the regions"))
     }
 
@@ -291,22 +314,66 @@ impl PageSampler {
     }
 }
 
-/// Writes regions of a page each.
-fn write_regions(folder: &Path, pages: impl Iterator<Item = usize>, page: usize) -> io::Result<()> {
-    let folder = File::open(folder)?;
-    let (mut name, mut text) = (String::new(), String::new());
-    for (index, at) in pages.enumerate() {
-        for (file, value) in [("start", at), ("end", at + page)] {
-            name.clear();
+impl RegionFiles {
+    /// Lets this process have the descriptors that looks want, as far as it may.
+    fn new() -> Self {
+        let wanted = 2 * (CHUNKS * CHUNK / rustix::param::page_size()) as u64;
+        let limit = getrlimit(Resource::Nofile);
+        let enough = wanted + DESCRIPTORS;
+        if limit.current.is_some_and(|now| now < enough) {
+            // Only the hard limit of root can be raised. Without that fewer stay open.
+            let raised = |most: Option<u64>| Rlimit {
+                current: Some(most.unwrap_or(enough).min(enough)),
+                maximum: most,
+            };
+            let _ = setrlimit(
+                Resource::Nofile,
+                raised(limit.maximum.map(|most| most.max(enough))),
+            )
+            .or_else(|_| setrlimit(Resource::Nofile, raised(limit.maximum)));
+        }
+        let may = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self {
+            open: Vec::new(),
+            most: may.saturating_sub(DESCRIPTORS).min(wanted) as usize,
+        }
+    }
+
+    /// Writes regions of a page each.
+    fn write(
+        &mut self,
+        folder: &Path,
+        pages: impl Iterator<Item = usize>,
+        page: usize,
+    ) -> io::Result<()> {
+        let folder = File::open(folder)?;
+        let (mut name, mut text) = (String::new(), String::new());
+        let values = pages.flat_map(|at| [("start", at), ("end", at + page)]);
+        for (index, (file, value)) in values.enumerate() {
             text.clear();
-            let _ = write!(name, "{index}/{file}");
             let _ = write!(text, "{value}");
+            if let Some(file) = self.open.get(index) {
+                // sysfs takes each write as the whole text.
+                rustix::io::pwrite(file, text.as_bytes(), 0)?;
+                continue;
+            }
+            name.clear();
+            let _ = write!(name, "{}/{file}", index / 2);
             let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::CLOEXEC;
             let file = openat(&folder, &*name, flags, Mode::empty())?;
             rustix::io::write(&file, text.as_bytes())?;
+            if index < self.most {
+                self.open.push(file);
+            }
         }
+        Ok(())
     }
-    Ok(())
+}
+
+/// CPU seconds of this thread.
+fn thread_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32).as_secs_f64()
 }
 
 /// CPU seconds of a thread that runs: to the nanosecond where the kernel tells, else in ticks.
@@ -333,7 +400,7 @@ mod tests {
         let folder = format!("{KDAMONDS}/{NUMBER}");
         let target = format!("{folder}/contexts/0/targets/0");
         let page = rustix::param::page_size();
-        let count = 2 * CHUNK / page;
+        let count = CHUNKS * CHUNK / page;
         put(root.path(), &format!("{target}/regions/nr_regions"), "0");
         for region in 0..count {
             for file in ["start", "end"] {
@@ -348,10 +415,10 @@ mod tests {
         let mut sampler = PageSampler::new(3);
         let process = ProcessId { pid: 7, start: 9 };
         let read = |file: &str| knobs.read(&format!("{folder}/contexts/{file}")).unwrap();
-        let set = |sampler: &PageSampler, numbers: &[usize]| {
+        let set = |sampler: &mut PageSampler, numbers: &[usize]| {
             sampler.set(&knobs, &folder, process, numbers)
         };
-        set(&sampler, &[3, 9]).unwrap();
+        set(&mut sampler, &[3, 9]).unwrap();
         assert_eq!([read("nr_contexts"), read("0/operations")], ["1", "fvaddr"]);
         assert_eq!(read("0/targets/0/pid_target"), "7");
         let attributes = |file: &str| read(&format!("0/monitoring_attrs/{file}"));
@@ -367,7 +434,9 @@ mod tests {
                     .unwrap()
             };
             let (start, end): (usize, usize) = (of("start"), of("end"));
-            assert!(start >= before && end == start + page && [3, 9].contains(&(start / CHUNK)));
+            let chunk = [3, 9].get(region * page / CHUNK);
+            let is_there = chunk.map_or(start >= NOWHERE, |chunk| start / CHUNK == *chunk);
+            assert!(start >= before && end == start + page && is_there);
             before = end;
         }
         // The kernel would make all of it anew.
@@ -378,7 +447,7 @@ mod tests {
         );
         put(root.path(), &format!("{target}/regions/0/start"), "");
         sampler.interval_us = 10_000;
-        set(&sampler, &[4, 5]).unwrap();
+        set(&mut sampler, &[4, 5]).unwrap();
         assert_eq!(
             [read("nr_contexts"), attributes("intervals/sample_us")],
             ["kept", "10000"]
@@ -416,5 +485,7 @@ mod tests {
         assert!(asked(&mut sampler, 1.0, 1.0));
         assert!(!asked(&mut sampler, 10.0, 1.5));
         assert!(asked(&mut sampler, 3600.0, 1.5) && sampler.credit <= 0.03 * SAVED);
+        // What regions took for long does not keep looks away for as long.
+        assert!(!asked(&mut sampler, 1.0, 1000.0) && asked(&mut sampler, SAVED + 1.0, 1000.0));
     }
 }
