@@ -41,7 +41,7 @@ void ferry_balance_defaults(uint32_t format, struct ferry_hot_params *hot,
 	*params = (struct ferry_balance_params){
 		/* A second's new pages. */
 		.rounds = 4,
-		/* A half in 1.3 s: what a burst of 2 GiB made is not kept from hot pages for long. */
+		/* A half in 1.3 s: a burst of 2 GiB is not kept from hot pages for long. */
 		.fade_shift = 3,
 		.most_shift = 2,
 		/* 16 s, a multiple of the time in which a page's frequency is forgotten. */

@@ -130,7 +130,8 @@ struct migrator_policy {
  * @lock: orders registering, choosing and changes of limits
  * @entries: registered migrators; under @lock
  * @choices: by reason, and behind them the default; under @lock
- * @policy: made of @choices, NULL if nothing copies and nothing is refused; written under @lock, read under migrator_srcu
+ * @policy: made of @choices, NULL if nothing copies and nothing is refused; written under @lock,
+ *	read under migrator_srcu
  * @automatic: the state of "auto" while a reason has it; under @lock
  * @reasons: mask of those for which something may copy by @policy
  * @only: &migrator_policy.only
@@ -187,8 +188,8 @@ static inline bool migrator_refuses_hugetlb(enum migrate_reason reason)
 }
 
 /*
- * How many base pages make a batch full that has @pages without a migrator: not fewer, and more only
- * if a migrator would take them now.
+ * How many base pages make a batch full that has @pages without a migrator: not fewer, and more
+ * only if a migrator would take them now.
  */
 static inline unsigned int migrator_batch_pages(enum migrate_reason reason, unsigned int pages)
 {

@@ -181,10 +181,12 @@ void pghot_sysfs_init(void);
 extern u32 pghot_scan_walk_ms;
 /* How often the time is halved after which a walk looks at bits that it cleared. */
 extern unsigned int pghot_scan_halvings;
+
 static inline unsigned int pghot_looks_sooner(void)
 {
 	return IS_ENABLED(CONFIG_PGHOT_PGTSCAN) ? READ_ONCE(pghot_scan_halvings) : 0;
 }
+
 int pghot_scan_start(void);
 void pghot_scan_stop(void);
 

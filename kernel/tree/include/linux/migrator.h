@@ -138,12 +138,13 @@ enum migrator_flags {
  * @finish: the second half: waits for the lanes and marks the folios. Between the two the task
  *	may copy other folios, and does not sleep for long.
  * @lanes: how many lanes a batch can have now
- * @ready: whether @copy would take a batch now, or NULL: it always does. A guess, asked before callers
- *	isolate more folios than without a migrator. Does not sleep, and may have a spinlock held.
+ * @ready: whether @copy would take a batch now, or NULL: it always does. A guess, asked before
+ *	callers isolate more folios than without a migrator. Does not sleep, and may be called with
+ *	a spinlock held.
  *
  * @start and @finish belong to %MIGRATOR_CHANNELS, @lanes to them and to %MIGRATOR_CPUS.
- * All callbacks but @copy, @start, @finish, @lanes and @ready are called with the registry's lock held, so
- * they must not register or choose migrators.
+ * All callbacks but @copy, @start, @finish, @lanes and @ready are called with the registry's lock
+ * held, so they must not register or choose migrators.
  */
 struct migrator {
 	const char *name;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Engines: whose drivers are believed when they say that a copy was made, and keep a channel as long as it is in use.
+ * Engines: whose drivers are believed when they say that a copy was made, and keep a channel as long
+ * as it is in use.
  *
  * A failed copy that is reported as good would be mapped. The drivers of Linux 6.12 were read;
  * Documentation/mm/migrate_copy_engines.rst has what was found in each.
@@ -29,7 +30,7 @@ static const char * const dcbm_disbelieved[] = {
 	"st-fdma", "tegra-gpcdma", "ti-udma", "txx9dmac-chan", "xilinx-vdma",
 };
 
-/* Every failed copy is told, but a channel is freed under its client when a work queue is disabled. */
+/* Every failed copy is told, but a channel is freed under its client with its work queue. */
 static const char * const dcbm_frees_channels[] = { "idxd" };
 
 static char *dcbm_trust;
