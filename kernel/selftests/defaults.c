@@ -6,8 +6,8 @@
  * The trace says how many bytes were migrated for the caller's reason, how many of them were
  * offered to the migrator, and how many it copied. What is offered depends on the callers alone.
  * mtcopy takes no batch when no other CPU is idle, and its callers isolate no large ones then. A
- * guest of two CPUs often has no idle one, so there it must copy something, and no share of it. What
- * dcbm declined because other tasks had all its channels, which they have only while others migrate
+ * guest of two CPUs often has no idle one, so there no share is demanded of it, and nothing at all
+ * of kswapd and kmigrated, which take a CPU of their own. What dcbm declined because other tasks had all its channels, which they have only while others migrate
  * for the same reason, counts as if it had copied it.
  *
  * defaults time ROUNDS: what demotion costs with each migrator, round by round.

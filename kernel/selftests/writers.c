@@ -97,7 +97,7 @@ static void test_unmapped(const char *migrator, unsigned int way)
 	munmap(at, bytes);
 	done = migrator_stats(migrator);
 	/* A page that is looked up while it moves stays: now and then none is. */
-	writer_start(fd, way, 10 * DELAY_MS);
+	writer_start(fd, way, 2 * DELAY_MS);
 	delay_start(migrator, DELAY_MS);
 	for (size_t n = 0; n < UNMAPPED_PAGES; n++)
 		for (int try = 0; try < TRIES; try++)

@@ -534,14 +534,14 @@ static bool other_is_ready(void)
 static void test_batch_pages(struct kunit *test)
 {
 	const unsigned int more = 2 * (registry.max_bytes >> PAGE_SHIFT);
-	const struct migrator may_decline = {
+	static const struct migrator may_decline = {
 		.name = "kunit-ready",
 		.copy = test_copy,
 		.ready = other_is_ready,
 	};
 
 	KUNIT_ASSERT_EQ(test, migrator_select(&registry, "kunit"), 0);
-	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, 512),
+	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, 32),
 			registry.max_bytes >> PAGE_SHIFT);
 	KUNIT_EXPECT_EQ(test, __migrator_batch_pages(&registry, MR_SYSCALL, more), more);
 	KUNIT_ASSERT_EQ(test, migrator_set_reasons(&registry, "syscall_or_cpuset none"), 0);

@@ -217,7 +217,8 @@ impl PageSampler {
         ];
         let mut setup = Setup::default();
         // Writing a count makes the kernel create all folders below it anew.
-        if knobs.read(&format!("{targets}/nr_targets")).as_deref() == Some("1") {
+        let is_new = knobs.read(&format!("{targets}/nr_targets")).as_deref() != Some("1");
+        if !is_new {
             setup.intervals(&context, intervals);
             setup.regions(&context, [count, count]);
         } else {
@@ -232,7 +233,7 @@ impl PageSampler {
         }
         setup.put(format!("{targets}/0/pid_target"), process.pid);
         let nr_regions = format!("{regions}/nr_regions");
-        if knobs.read(&nr_regions) != Some(count.to_string()) {
+        if is_new || knobs.read(&nr_regions) != Some(count.to_string()) {
             setup.put(nr_regions, count);
             self.files.open.clear();
         }

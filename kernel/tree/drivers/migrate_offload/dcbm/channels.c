@@ -245,7 +245,8 @@ static void dcbm_driver_leaves(struct dcbm_channel *channel)
 {
 	cmpxchg(&channel->state, DCBM_READY, DCBM_LEAVING);
 	wait_on_bit_lock(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
-	if (channel->state == DCBM_LEAVING || channel->state == DCBM_READY) {
+	cmpxchg(&channel->state, DCBM_READY, DCBM_LEAVING);
+	if (channel->state == DCBM_LEAVING) {
 		dcbm_channel_give_back(channel);
 	} else if (channel->state == DCBM_RETIRED) {
 		dcbm_round_forget(channel);
@@ -348,8 +349,9 @@ static void dcbm_revive(struct work_struct *work)
 		dcbm_round_forget(channel);
 		dcbm_round_unmap(channel);
 		dcbm_end_quarantine(channel);
-		dev_info(channel->dev, "dcbm: %s has answered late, its quarantine ends\n",
-			 channel->name);
+		dev_info_ratelimited(channel->dev,
+				     "dcbm: %s has answered late, its quarantine ends\n",
+				     channel->name);
 		/* Pairs with the barrier in dcbm_channel_claim(). */
 		smp_store_release(&channel->state, DCBM_READY);
 	}

@@ -21,7 +21,7 @@
 
 /*
  * From the last late answer until the channel is used again. A channel that is always late costs
- * a batch its deadline once in this time, which is 5% at most with the default size of batches.
+ * a batch its deadline once in this time: 44 ms in a second with the default size of batches.
  */
 #define DCBM_REVIVE_DELAY	HZ
 
@@ -427,7 +427,7 @@ static void dcbm_retire(struct dcbm_batch *db, struct dcbm_lane *lane)
 	for (i = 0; i < channel->nr; i++)
 		if (!i || channel->pairs[i] != channel->pairs[i - 1])
 			migrator_quarantine(db->batch, channel->pairs[i]);
-	dev_warn(channel->dev, "dcbm: no answer of %s; not used, its destinations are in quarantine until it has answered all, or the driver is unbound\n",
+	dev_warn_ratelimited(channel->dev, "dcbm: no answer of %s; not used, its destinations are in quarantine until it has answered all, or the driver is unbound\n",
 		 channel->name);
 	__module_get(THIS_MODULE);
 	WRITE_ONCE(channel->state, DCBM_RETIRED);
