@@ -95,7 +95,7 @@ fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
     for (change, part) in [
         (
             "--reason all=mtcopy,damon=auto-only",
-            "after which `only` may stand",
+            "last two `only` may stand",
         ),
         ("--reason demotion=dcbm-only", "modprobe dcbm"),
         ("--max-batch-bytes 1M", "from 2097152 to 1073741824"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Engines: whose drivers are believed when they say that a copy was made, and keep a channel as long
- * as it is in use.
+ * Engines: whose drivers are believed when they say that a copy was made, and keep a channel as
+ * long as it is in use.
  *
  * A failed copy that is reported as good would be mapped. The drivers of Linux 6.12 were read;
  * Documentation/mm/migrate_copy_engines.rst has what was found in each.

@@ -428,7 +428,7 @@ static void dcbm_retire(struct dcbm_batch *db, struct dcbm_lane *lane)
 		if (!i || channel->pairs[i] != channel->pairs[i - 1])
 			migrator_quarantine(db->batch, channel->pairs[i]);
 	dev_warn_ratelimited(channel->dev, "dcbm: no answer of %s; not used, its destinations are in quarantine until it has answered all, or the driver is unbound\n",
-		 channel->name);
+			     channel->name);
 	__module_get(THIS_MODULE);
 	WRITE_ONCE(channel->state, DCBM_RETIRED);
 	dcbm_lane_done(db, lane);
