@@ -107,8 +107,8 @@ test-all: setup-test-all check test lab lab-timed lab-zcu102 lab-debug lab-kcsan
 	# Room made by kswapd, for the sources that do not see what is cold.
 	$(LAB) --profile release --steady-clock --seconds 1800 -- './pghot_exchange && ./pghot_exchange once'
 	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm trust=faultdma && ./faults alone 100 && ./faults pairs 20'
-	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
-	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-late-node --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
+	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-toggle --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
+	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-toggle --test pghot-late-node --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
 	$(LAB) --self-test
 	$(LAB) --machine zcu102 --self-test
 	ci/sanitize.sh address

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * pghot_records [SECONDS]: records exist while they are wanted, take no more memory than
- * promised, and follow memory that goes off line and comes back; scans of page tables see
- * every kind of memory and hide nothing from others; samples of a counter find their page;
- * sources come and go under load.
+ * pghot_records: records exist while they are wanted, take no more memory than promised, and
+ * follow memory that goes off line and comes back; scans of page tables see every kind of memory
+ * and hide nothing from others; samples of a counter find their page.
+ *
+ * pghot_records toggle [SECONDS]: sources come and go under load.
  */
 #include "blocks.h"
 #include "clock.h"
@@ -235,6 +236,8 @@ static void test_rest(void)
 
 	/* More than goes by that pace, so that there is slow memory in use. */
 	hesitate();
+	/* What this process uses while it waits must not lie there. */
+	migrate_process(0, node_slow(), node_at(0));
 	memory_need(&memory, "anonymous", 4 * BYTES, node_slow(), 0);
 	set_sources(1 << PGHOT_PGTSCAN);
 	reader_start(memory.at, memory.bytes);
@@ -458,10 +461,17 @@ int main(int argc, char **argv)
 		"memory file, 2048 KiB", "tmpfs file", "ext4 file, read", "locked",
 		"shared with children",
 	};
-	long long seconds = argc > 1 ? atoll(argv[1]) : 5;
 
 	tap_start();
 	pghot_init();
+	/* By itself: emulators that execute what was patched away lose the guest by it. */
+	if (argc > 1 && !strcmp(argv[1], "toggle")) {
+		long long seconds = argc > 2 ? atoll(argv[2]) : 5;
+
+		test_toggle(seconds, false);
+		test_toggle(seconds, true);
+		return tap_done();
+	}
 	test_record_memory();
 	hesitate();
 	for (unsigned int n = 0; n < ARRAY_SIZE(kinds_seen); n++)
@@ -469,8 +479,6 @@ int main(int argc, char **argv)
 	test_samples();
 	test_idle_tracking();
 	test_rest();
-	test_toggle(seconds, false);
-	test_toggle(seconds, true);
 	test_hotplug();
 	return tap_done();
 }
