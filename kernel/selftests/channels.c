@@ -276,9 +276,16 @@ static void test_retired(const char *fault)
 	tap_ok(engine_stop(), "the engine can go");
 }
 
-/* Its page stays away until then, and another destination gets it. */
+/* What hung is copied and answered after late_ms: FAULTDMA_LATE_COPY of the engine. */
+#define LATE_COPY	2
+
+/* The only channel answers after the deadline, by which the page has another destination. */
 static void be_late(struct memory *memory, const char *what)
 {
+	dcbm_slack(1000);
+	engine_set("late_ms", 6000);
+	engine_set("late_answer", LATE_COPY);
+	engine_set("hang_every", 1);
 	tap_ok(!memory_move(memory, node_at(1), 1) && !memory_wrong(memory, what),
 	       "%s: the page moves", what);
 	tap_ok(dcbm_devices(RETIRED) == 1 && quarantined_bytes() == (long long)page_bytes(),
@@ -301,10 +308,6 @@ static void test_late_answer(bool unordered)
 	snprintf(parameters, sizeof(parameters), "channels=1 unordered=%d", unordered);
 	engine_start(parameters);
 	memory_need(&memory, "anonymous", page_bytes(), node_at(0), 0);
-	dcbm_slack(1000);
-	engine_set("late_ms", 6000);
-	engine_set("late_answer", 2);
-	engine_set("hang_every", 1);
 	be_late(&memory, what);
 	tap_ok(quarantine_ends() && dcbm_devices(TAKEN) == 1 && !dcbm_devices(RETIRED),
 	       "%s: all is answered, and the channel is used again", what);
@@ -316,10 +319,6 @@ static void test_late_answer(bool unordered)
 	       !memory_wrong(&memory, what), "%s: it copies", what);
 
 	/* It is not taken back where nobody wants it, and then nothing holds the modules. */
-	dcbm_slack(1000);
-	engine_set("late_ms", 6000);
-	engine_set("late_answer", 2);
-	engine_set("hang_every", 1);
 	be_late(&memory, what);
 	file_write("none", MIGRATION "/migrator");
 	tap_ok(quarantine_ends() && !dcbm_devices("faultdma"),

@@ -69,7 +69,7 @@ static long long group_us(const char *name)
 	return cgroup_stat(name, "cpu.stat", "usage_usec");
 }
 
-/* Of a process whose name begins so, or of any. */
+/* Of a process, or 0 if its line in /proc does not have @name. */
 static long long process_us(const char *pid, const char *name)
 {
 	unsigned long user, system;
@@ -175,11 +175,12 @@ static void move_for_ever(void)
 static void test_quota(void)
 {
 	long long used, own, passed, allowed;
-	char text[16];
+	char text[32];
 	pid_t pid;
 
 	cgroup_make(LIMITED);
-	file_need("20000 100000", "%s/" LIMITED "/cpu.max", cgroup_root());
+	snprintf(text, sizeof(text), "%d %d", QUOTA_US, PERIOD_US);
+	file_need(text, "%s/" LIMITED "/cpu.max", cgroup_root());
 	pid = fork();
 	if (!pid)
 		move_for_ever();

@@ -113,8 +113,8 @@ static void test_unmapped(const char *migrator, unsigned int way)
 	sum = sum_of_first_words(at, bytes);
 	tap_note("not mapped, %s, %s: %zu of %d pages moved, %lld copied by the batch, %lld writes, %lld are there",
 		 migrator, what, moved, UNMAPPED_PAGES, done.folios, written, sum);
-	tap_ok(moved && done.folios && written > UNMAPPED_PAGES,
-	       "not mapped, %s, %s: moved by the batch, and were written to", migrator, what);
+	tap_ok(moved == UNMAPPED_PAGES && done.folios && written > UNMAPPED_PAGES,
+	       "not mapped, %s, %s: all moved by the batch, and were written to", migrator, what);
 	tap_ok(sum == written, "not mapped, %s, %s: no write is lost", migrator, what);
 	munmap(at, bytes);
 	close(fd);
@@ -122,9 +122,9 @@ static void test_unmapped(const char *migrator, unsigned int way)
 
 static void test_mapped(const char *kind, const char *migrator, unsigned int way)
 {
-	long long pages = MAPPED_BYTES / page_bytes(), written, sum;
+	long long pages = MAPPED_BYTES / page_bytes(), written, sum, moved = 0;
 	const char *what = ways[way];
-	size_t left, moved = 0;
+	size_t left;
 	struct memory memory;
 	struct stats done;
 	unsigned int delays;
@@ -136,7 +136,7 @@ static void test_mapped(const char *kind, const char *migrator, unsigned int way
 	done = migrator_stats(migrator);
 	writer_start(memory.fd, way, 0);
 	delay_start(migrator, DELAY_MS);
-	/* A page that is being written to stays, and so does a huge one. */
+	/* A folio that is being written to stays: one of two, if they are huge. */
 	for (unsigned int n = 1; n <= ROUNDS; n++) {
 		left = memory_move(&memory, node_at(n % 2), 1);
 		moved += pages - left;
@@ -145,9 +145,9 @@ static void test_mapped(const char *kind, const char *migrator, unsigned int way
 	written = writer_stop();
 	done = migrator_since(migrator, done);
 	sum = sum_of_first_words(memory.at, MAPPED_BYTES);
-	tap_note("%s, %s, %s: %u delays, %zu pages moved, %lld folios by the batch, %lld writes, %lld are there",
+	tap_note("%s, %s, %s: %u delays, %lld pages moved, %lld folios by the batch, %lld writes, %lld are there",
 		 kind, migrator, what, delays, moved, done.folios, written, sum);
-	tap_ok(moved && delays && done.folios && written > pages,
+	tap_ok(moved >= ROUNDS * pages / 4 && delays && done.folios && written > pages,
 	       "%s, %s, %s: moved by the batch, and were written to", kind, migrator, what);
 	tap_ok(sum == written, "%s, %s, %s: no write is lost", kind, migrator, what);
 	memory_drop(&memory);
