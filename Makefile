@@ -87,7 +87,7 @@ test-all: setup-test-all check test lab lab-timed lab-zcu102 lab-debug lab-kcsan
 	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --profile debug
 	$(CARGO) xtask lab --base mainline --guests $(GUESTS) --machine zcu102
 	# A thousand batches with every fault of a DMA engine, and two hundred with every pair: an hour or more.
-	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm trust=faultdma && ./faults alone 1000 && ./faults pairs 200'
+	$(LAB) --profile release --seconds 7200 -- 'modprobe dcbm && ./faults alone 1000 && ./faults pairs 200'
 	# With CPUs to spare a migrator may decline nothing; helpers run where they shall; a writer for each CPU.
 	$(LAB) --machine x86_64-8 --profile release --test defaults --test placement --test placement-single --test contents --test two-nodes
 	# Debian's own kernel with the series: hours on few cores.
@@ -106,7 +106,7 @@ test-all: setup-test-all check test lab lab-timed lab-zcu102 lab-debug lab-kcsan
 	$(LAB) --profile release --steady-clock --seconds 1800 -- './pghot_scan refaults'
 	# Room made by kswapd, for the sources that do not see what is cold.
 	$(LAB) --profile release --steady-clock --seconds 1800 -- './pghot_exchange && ./pghot_exchange once'
-	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm trust=faultdma && ./faults alone 100 && ./faults pairs 20'
+	$(LAB) --profile debug --seconds 1800 -- 'modprobe dcbm && ./faults alone 100 && ./faults pairs 20'
 	$(LAB) --profile release --append pghot=precise --test pghot-interface --test pghot-records --test pghot-toggle --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
 	$(SUITE) --profile debug --append pghot=precise --test pghot-interface --test pghot-records --test pghot-toggle --test pghot-late-node --test pghot-promote --test pghot-hints --test pghot-limits --test pghot-exchange
 	$(LAB) --self-test

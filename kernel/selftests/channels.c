@@ -181,7 +181,7 @@ static void test_costs(void)
  */
 static void test_own_engine(unsigned int channels, const char *interrupts, unsigned int queue)
 {
-	module_need("dcbm", MIGRATOR_TRUST);
+	module_need("dcbm", "");
 	file_need("dcbm", MIGRATION "/migrator");
 	dcbm_slack(SLACK_MS);
 	file_need_number(channels, DCBM "/lanes");

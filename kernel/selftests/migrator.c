@@ -38,7 +38,7 @@ bool mtcopy_loaded(void)
 /* A machine without an engine gets one that is made of threads. */
 static int choose_dcbm(void)
 {
-	int error = module_load("dcbm", MIGRATOR_TRUST);
+	int error = module_load("dcbm", "");
 
 	if (!error)
 		error = file_write("dcbm", MIGRATION "/migrator");

@@ -24,9 +24,6 @@
 /* Lanes that "auto" must use: 100 times CPUs plus channels; 0: as it likes. */
 #define AUTO_LANES	"/sys/module/migrator_auto/parameters/lanes"
 
-/* Parameters with which dcbm believes the engine that is made of threads. */
-#define MIGRATOR_TRUST	"trust=faultdma"
-
 #define MIN_BATCH	262144
 #define MAX_BATCH	4194304
 

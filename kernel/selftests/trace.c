@@ -35,7 +35,7 @@ static void make_instance(void)
 	file_write_number(BUFFER_KIB, "%s/buffer_size_kb", instance);
 	/* One order over all CPUs. */
 	file_need("global", "%s/trace_clock", instance);
-	file_write("0", "%s/options/irq-info", instance);
+	file_write("1", "%s/options/irq-info", instance);
 	file_write("0", "%s/options/overwrite", instance);
 }
 
@@ -76,10 +76,13 @@ static long long lost_events(void)
 	}
 }
 
-/* "   command-123     [001]  12.345678: event_name: field=1 other=2" */
+/*
+ * "   command-123     [001] d.h1.  12.345678: event_name: field=1 other=2"; the third flag is '.'
+ * outside of interrupts.
+ */
 static bool parse(char *line, struct trace_event *event)
 {
-	char *cpu = strstr(line, " ["), *pid, *end;
+	char *cpu = strstr(line, " ["), *pid, *end, flags[16];
 	int length = 0;
 
 	if (line[0] == '#' || !cpu)
@@ -89,9 +92,10 @@ static bool parse(char *line, struct trace_event *event)
 	if (!pid)
 		return false;
 	event->pid = atoi(pid + 1);
-	if (sscanf(cpu + 2, "%d] %lf: %47[^:]: %n", &event->cpu, &event->seconds, event->name,
-		   &length) < 3)
+	if (sscanf(cpu + 2, "%d] %15s %lf: %47[^:]: %n", &event->cpu, flags, &event->seconds,
+		   event->name, &length) < 4 || strlen(flags) < 3)
 		return false;
+	event->interrupt = flags[2] != '.';
 	end = cpu + 2 + length;
 	end[strcspn(end, "\n")] = '\0';
 	snprintf(event->fields, sizeof(event->fields), "%.255s", end);

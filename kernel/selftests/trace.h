@@ -12,6 +12,8 @@
 struct trace_event {
 	int pid;
 	int cpu;
+	/* In an interrupt that came while @pid ran. */
+	bool interrupt;
 	double seconds;
 	char name[48];
 	char fields[256];

@@ -39,10 +39,7 @@ const FAULT: &str = "page fault";
 /// What loads a migrator, and what it copies with; auto chooses among those before it.
 const MODULES: [(&str, &str); 3] = [
     ("mtcopy", "modprobe mtcopy"),
-    (
-        "dcbm",
-        "modprobe faultdma channels=2 && modprobe dcbm trust=faultdma",
-    ),
+    ("dcbm", "modprobe faultdma channels=2 && modprobe dcbm"),
     ("auto", "true"),
 ];
 

@@ -47,9 +47,9 @@ static unsigned int faultdma_segment;
 module_param_named(segment, faultdma_segment, uint, 0444);
 MODULE_PARM_DESC(segment, "Bytes that it copies at a time, at most; 0 for Linux's default");
 
-static char *faultdma_name = "faultdma";
-module_param_named(driver, faultdma_name, charp, 0444);
-MODULE_PARM_DESC(driver, "Name of its driver, to pass for another one");
+static bool faultdma_reports = true;
+module_param_named(reports_errors, faultdma_reports, bool, 0444);
+MODULE_PARM_DESC(reports_errors, "It says that it reports failed copies");
 
 bool faultdma_iommu;
 module_param_named(iommu, faultdma_iommu, bool, 0444);
@@ -69,6 +69,8 @@ struct faultdma_engine {
 
 static struct faultdma_control *faultdma_controls;	/* by channel */
 static struct dentry *faultdma_dir;
+static u32 faultdma_suspend_bytes;
+static bool faultdma_asleep;
 static struct platform_device *faultdma_pdev;
 
 static dma_cookie_t faultdma_submit(struct dma_async_tx_descriptor *tx)
@@ -79,6 +81,7 @@ static dma_cookie_t faultdma_submit(struct dma_async_tx_descriptor *tx)
 	unsigned long flags;
 
 	spin_lock_irqsave(&channel->lock, flags);
+	channel->control->asleep += READ_ONCE(faultdma_asleep);
 	if (faultdma_now(&channel->control->submit_every, ++channel->submits)) {
 		channel->control->submit++;
 		list_add_tail(&desc->node, &channel->free);
@@ -278,6 +281,8 @@ static void faultdma_describe(struct dma_device *device, struct device *dev)
 		dma_cap_set(DMA_MEMCPY, device->cap_mask);
 	if (faultdma_slave)
 		dma_cap_set(DMA_SLAVE, device->cap_mask);
+	if (faultdma_reports)
+		dma_cap_set(DMA_REPORTS_ERRORS, device->cap_mask);
 	if (faultdma_unordered)
 		dma_cap_set(DMA_COMPLETION_NO_ORDER, device->cap_mask);
 	device->dev = dev;
@@ -330,6 +335,31 @@ static void faultdma_remove(struct platform_device *pdev)
 	dma_async_device_unregister(&engine->device);
 }
 
+/* A driver that has to save something allocates as it suspends its device. */
+static int faultdma_suspend(struct device *dev)
+{
+	size_t bytes = READ_ONCE(faultdma_suspend_bytes);
+	dma_addr_t addr;
+	void *at;
+
+	WRITE_ONCE(faultdma_asleep, true);
+	if (bytes) {
+		at = dma_alloc_coherent(dev, bytes, &addr, GFP_KERNEL);
+		if (!at)
+			return -ENOMEM;
+		dma_free_coherent(dev, bytes, at, addr);
+	}
+	return 0;
+}
+
+static int faultdma_resume(struct device *dev)
+{
+	WRITE_ONCE(faultdma_asleep, false);
+	return 0;
+}
+
+static DEFINE_SIMPLE_DEV_PM_OPS(faultdma_pm, faultdma_suspend, faultdma_resume);
+
 static const struct platform_device_id faultdma_ids[] = {
 	{ .name = "faultdma" },
 	{ }
@@ -339,6 +369,10 @@ static struct platform_driver faultdma_driver = {
 	.id_table = faultdma_ids,
 	.probe = faultdma_probe,
 	.remove = faultdma_remove,
+	.driver = {
+		.name = "faultdma",
+		.pm = pm_sleep_ptr(&faultdma_pm),
+	},
 };
 
 #define FAULTDMA_FAULT(name) \
@@ -377,6 +411,7 @@ static void faultdma_files(struct faultdma_control *control, struct dentry *dir)
 	FAULTDMA_COUNT(prep);
 	FAULTDMA_COUNT(submit);
 	FAULTDMA_COUNT(spent);
+	FAULTDMA_COUNT(asleep);
 }
 
 static void faultdma_exit(void)
@@ -400,7 +435,6 @@ static int __init faultdma_init(void)
 	faultdma_controls = kvcalloc(faultdma_nr, sizeof(*faultdma_controls), GFP_KERNEL);
 	if (!faultdma_controls)
 		return -ENOMEM;
-	faultdma_driver.driver.name = faultdma_name;
 	error = platform_driver_register(&faultdma_driver);
 	if (error) {
 		kvfree(faultdma_controls);
@@ -420,6 +454,7 @@ static int __init faultdma_init(void)
 		snprintf(name, sizeof(name), "%u", i);
 		faultdma_files(&faultdma_controls[i], debugfs_create_dir(name, faultdma_dir));
 	}
+	debugfs_create_u32("suspend_bytes", 0600, faultdma_dir, &faultdma_suspend_bytes);
 	debugfs_create_u64("iommu_faults", 0400, faultdma_dir, &faultdma_iommu_faults);
 	return 0;
 }

@@ -56,6 +56,7 @@ struct faultdma_control {
 	u64 prep;
 	u64 submit;
 	u64 spent;		/* times that all descriptors waited to be given back */
+	u64 asleep;		/* submitted while the device was suspended */
 };
 
 /* What becomes of a descriptor. */

@@ -34,7 +34,7 @@ impl Engine {
             return Err("a stock kernel".to_owned());
         }
         let engine = Engine(Some(AsBefore::begin()));
-        for module in [[DRIVER, "channels=2"], ["dcbm", "trust=faultdma"]] {
+        for module in [&[DRIVER, "channels=2"][..], &["dcbm"]] {
             let status = Command::new("modprobe").args(module).status();
             if !status.is_ok_and(|status| status.success()) {
                 return Err(format!("no module {}", module[0]));

@@ -26,6 +26,7 @@
 #include <linux/seq_buf.h>
 #include <linux/slab.h>
 #include <linux/string.h>
+#include <linux/suspend.h>
 #include <linux/sysfs.h>
 #include <linux/wait_bit.h>
 
@@ -33,6 +34,12 @@
 
 static DEFINE_MUTEX(dcbm_mutex);
 static bool dcbm_active;
+
+/*
+ * From before drivers suspend their devices until after they resumed them: what others allocate
+ * meanwhile can still migrate pages.
+ */
+static bool dcbm_asleep;
 
 /* Few channels saturate the memory of a node, and others want some, too. */
 static unsigned int dcbm_lanes = 4;
@@ -65,7 +72,10 @@ static const char *dcbm_objection(struct dma_chan *chan)
 		return "does not reach all memory";
 	if (dma_max_mapping_size(dev) != SIZE_MAX)
 		return "has its memory in bounce buffers";
-	return dcbm_engine_objection(dev);
+	/* A failed copy that is reported as good would be mapped. */
+	if (!dma_has_cap(DMA_REPORTS_ERRORS, chan->device->cap_mask))
+		return "its driver does not say that it reports failed copies";
+	return NULL;
 }
 
 /*
@@ -365,12 +375,39 @@ static void dcbm_revive(struct work_struct *work)
 	mutex_unlock(&dcbm_mutex);
 }
 
-void dcbm_channels_init(void)
+/* Returns when no batch has a channel any more, nor gets one until the machine is awake again. */
+static int dcbm_pm_notify(struct notifier_block *nb, unsigned long event, void *unused)
+{
+	struct dcbm_channel *channel, *end = dcbm_channels + DCBM_CHANNELS_MAX;
+
+	switch (event) {
+	case PM_HIBERNATION_PREPARE:
+	case PM_SUSPEND_PREPARE:
+	case PM_RESTORE_PREPARE:
+		WRITE_ONCE(dcbm_asleep, true);
+		/* Pairs with the barrier in dcbm_channel_claim(). */
+		smp_mb();
+		for (channel = dcbm_channels; channel < end; channel++)
+			wait_on_bit(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
+		break;
+	case PM_POST_HIBERNATION:
+	case PM_POST_SUSPEND:
+	case PM_POST_RESTORE:
+		WRITE_ONCE(dcbm_asleep, false);
+		break;
+	}
+	return NOTIFY_DONE;
+}
+
+static struct notifier_block dcbm_pm = { .notifier_call = dcbm_pm_notify };
+
+int dcbm_channels_init(void)
 {
 	unsigned int i;
 
 	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
 		INIT_DELAYED_WORK(&dcbm_channels[i].revive, dcbm_revive);
+	return register_pm_notifier(&dcbm_pm);
 }
 
 /* Takes channels. 0; -ENODEV if there is none that can copy; -ENOMEM, and none was taken. */
@@ -401,6 +438,7 @@ void dcbm_channels_exit(void)
 {
 	unsigned int i;
 
+	unregister_pm_notifier(&dcbm_pm);
 	for (i = 0; i < DCBM_CHANNELS_MAX; i++) {
 		cancel_delayed_work_sync(&dcbm_channels[i].revive);
 		if (dcbm_channels[i].bus)
@@ -408,14 +446,22 @@ void dcbm_channels_exit(void)
 	}
 }
 
+static bool dcbm_channel_is_ready(const struct dcbm_channel *channel)
+{
+	return READ_ONCE(channel->state) == DCBM_READY && !READ_ONCE(dcbm_asleep);
+}
+
 static bool dcbm_channel_claim(struct dcbm_channel *channel)
 {
-	if (READ_ONCE(channel->state) != DCBM_READY)
+	if (!dcbm_channel_is_ready(channel))
 		return false;
-	/* A full barrier: dcbm_channel_release() changes state and then looks at claimed. */
+	/*
+	 * A full barrier: dcbm_channel_release() changes state, and dcbm_pm_notify() dcbm_asleep,
+	 * and then they look at claimed.
+	 */
 	if (test_and_set_bit(0, &channel->claimed))
 		return false;
-	if (READ_ONCE(channel->state) == DCBM_READY)
+	if (dcbm_channel_is_ready(channel))
 		return true;
 	dcbm_channel_unclaim(channel);
 	return false;
@@ -428,7 +474,7 @@ unsigned int dcbm_channels_free(void)
 	unsigned int nr = 0;
 
 	for (channel = dcbm_channels; channel < end; channel++)
-		nr += READ_ONCE(channel->state) == DCBM_READY && !test_bit(0, &channel->claimed);
+		nr += dcbm_channel_is_ready(channel) && !test_bit(0, &channel->claimed);
 	return nr;
 }
 

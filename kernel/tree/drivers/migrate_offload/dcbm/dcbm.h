@@ -128,16 +128,13 @@ struct dcbm_batch {
 extern struct dcbm_channel dcbm_channels[DCBM_CHANNELS_MAX];
 extern const struct attribute_group dcbm_group;
 
-void dcbm_channels_init(void);
+int dcbm_channels_init(void);
 int dcbm_channels_start(void);
 void dcbm_channels_stop(void);
 void dcbm_channels_exit(void);
 unsigned int dcbm_channels_free(void);
 unsigned int dcbm_channels_claim(int nid, unsigned int want, struct dcbm_lane *lanes);
 void dcbm_channel_unclaim(struct dcbm_channel *channel);
-
-/* engines.c */
-const char *dcbm_engine_objection(struct device *dev);
 
 /* lane.c */
 bool dcbm_lane_step(struct dcbm_batch *db, struct dcbm_lane *lane);

@@ -80,7 +80,8 @@ static void dcbm_answered(void *param, const struct dmaengine_result *result)
 		if (!channel->unanswered)
 			channel->answered_at = ktime_get_ns();
 		if (channel->late && !channel->unanswered && !channel->aborted)
-			schedule_delayed_work(&channel->revive, DCBM_REVIVE_DELAY);
+			queue_delayed_work(system_freezable_wq, &channel->revive,
+					   DCBM_REVIVE_DELAY);
 		/* An ordered engine that interrupts half-way has room for more. */
 		if (channel->wake && (!channel->unanswered || index + 1 == channel->submitted ||
 				      (channel->ordered && desc->interrupts))) {

@@ -206,8 +206,14 @@ static const struct migrator dcbm_migrator = {
 
 static int __init dcbm_init(void)
 {
-	dcbm_channels_init();
-	return migrator_register(&dcbm_migrator);
+	int error = dcbm_channels_init();
+
+	if (error)
+		return error;
+	error = migrator_register(&dcbm_migrator);
+	if (error)
+		dcbm_channels_exit();
+	return error;
 }
 module_init(dcbm_init);
 
