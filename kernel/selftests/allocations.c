@@ -112,7 +112,7 @@ static struct counts traced_move(const char *kind)
 }
 
 /* Moves for one result, at most: a worker may come too late for a batch that is copied soon. */
-#define TRIES		30
+#define TRIES		300
 
 static void test(const char *kind, const char *migrator)
 {

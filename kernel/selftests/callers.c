@@ -36,7 +36,7 @@
 #endif
 
 /* How long the kernel may take to come round to it. */
-#define PATIENCE_MS	40000
+#define PATIENCE_MS	120000
 
 /**
  * struct caller - who migrates
@@ -74,24 +74,21 @@ static bool make_slow(struct range *range)
 
 static void run_move_pages(struct range *range)
 {
-	move_range(range->at, range->bytes, 0, node_at(1), MPOL_MF_MOVE, 20);
+	/* With writers some pages may be busy for a moment. */
+	wait_until(!move_range(range->at, range->bytes, 0, node_at(1), MPOL_MF_MOVE, 20),
+		   PATIENCE_MS, 1000);
 }
 
 static void run_mbind(struct range *range)
 {
-	/* With writers some pages may be busy for a moment. */
-	for (int try = 0; try < 20; try++)
-		if (!bind_range(range->at, range->bytes, MPOL_BIND, node_at(1),
-				MPOL_MF_MOVE | MPOL_MF_STRICT))
-			break;
+	wait_until(!bind_range(range->at, range->bytes, MPOL_BIND, node_at(1),
+			       MPOL_MF_MOVE | MPOL_MF_STRICT), PATIENCE_MS, 1000);
 }
 
 static void run_migrate_pages(struct range *range)
 {
 	(void)range;
-	for (int try = 0; try < 20; try++)
-		if (!migrate_process(0, node_at(0), node_at(1)))
-			break;
+	wait_until(!migrate_process(0, node_at(0), node_at(1)), PATIENCE_MS, 1000);
 }
 
 static bool make_cpuset(struct range *range)
@@ -249,15 +246,11 @@ static void run_offline(struct range *range)
 
 static void run_pin(struct range *range)
 {
-	int error = -EAGAIN;
+	int error;
 
 	range->ring = ring_new();
 	/* With a writer a page may be busy for a moment, and the kernel then pins none. */
-	for (int try = 0; try < 5 && error; try++) {
-		if (try)
-			usleep(100000);
-		error = ring_pin(range->ring, range->at, range->bytes);
-	}
+	wait_until(!(error = ring_pin(range->ring, range->at, range->bytes)), PATIENCE_MS, 100000);
 	tap_ok(!error, "pages in movable memory can be pinned for long");
 }
 
@@ -356,8 +349,8 @@ static void drop_pin_cma(struct range *range)
 static void run_soft_offline(struct range *range)
 {
 	/* One page: what is taken off line does not come back. */
-	for (int try = 0; try < 10 && !range_moved(range); try++)
-		madvise(range->at, page_bytes(), MADV_SOFT_OFFLINE);
+	wait_until((madvise(range->at, page_bytes(), MADV_SOFT_OFFLINE), range_moved(range)),
+		   PATIENCE_MS, 1000);
 }
 
 static void run_damon(struct range *range)

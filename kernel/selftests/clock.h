@@ -13,17 +13,29 @@ long long now_ns(clockid_t clock);
 /* Of CLOCK_MONOTONIC, in milliseconds. */
 long long now_ms(void);
 
+static inline long long min_of(long long one, long long other)
+{
+	return one < other ? one : other;
+}
+
 /* Of CLOCK_MONOTONIC. */
 void sleep_until(long long ns);
 
-/* Looks each @us whether @condition holds, for @ms at most. Whether it did at last. */
+/*
+ * Looks each @us whether @condition holds, for @ms at most. Whether it did at last. A look counts
+ * for half a second and @us at most: what the host takes from all of the guest is nobody's time.
+ */
 #define wait_until(condition, ms, us)						\
 ({										\
-	long long wait_end = now_ms() + (ms);					\
+	long long wait_left = (ms) * 1000LL, wait_now = now_ms(), wait_last;	\
 	bool wait_holds;							\
 										\
-	while (!(wait_holds = (condition)) && now_ms() < wait_end)		\
+	while (!(wait_holds = (condition)) && wait_left > 0) {			\
 		usleep(us);							\
+		wait_last = wait_now;						\
+		wait_now = now_ms();						\
+		wait_left -= min_of((wait_now - wait_last) * 1000, (us) + 500000LL); \
+	}									\
 	wait_holds;								\
 })
 

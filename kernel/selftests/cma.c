@@ -86,11 +86,13 @@ bool cma_take(const struct cma_area *area)
 	long long left = area->count - file_number(CMA "/%s/used", area->name);
 	long long part = 1024, failures = 0;
 
-	while (left > 0 && failures < 5) {
+	/* A page may be busy for as long as who has it gets no CPU. */
+	while (left > 0 && failures < 100) {
 		if (part > left)
 			part = left;
 		if (!file_write_number(part, CMA "/%s/alloc", area->name)) {
 			left -= part;
+			failures = 0;
 		} else if (part > 1) {
 			/* Where no gap is so long, or a page in each is busy for a moment. */
 			part /= 2;

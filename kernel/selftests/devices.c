@@ -30,7 +30,7 @@
 
 static void load(void)
 {
-	module_need("dcbm", "");
+	module_need("dcbm", "%s", "");
 	dcbm_slack(SLACK_MS);
 }
 

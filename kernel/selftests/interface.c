@@ -340,7 +340,7 @@ int main(int argc, char **argv)
 	test_boot_values();
 	if (module_load("mtcopy", ""))
 		tap_bail("mtcopy cannot be loaded");
-	module_need("dcbm", "");
+	module_need("dcbm", "%s", "");
 	settings_test(&settings);
 	test_stats();
 	test_permissions();

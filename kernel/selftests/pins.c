@@ -33,7 +33,7 @@
 /* Short pins, one for each read. */
 #define PINS	30
 
-#define PATIENCE_MS	30000
+#define PATIENCE_MS	90000
 
 /* Between the copy of a batch and its moves: time for a pin that came before the copy to go. */
 #define DELAY_MS	10

@@ -13,12 +13,14 @@
 #include "pages.h"
 #include "tap.h"
 
-#include <stdlib.h>
+#include <errno.h>
 #include <sys/mman.h>
 
 #define POWER		"/sys/power"
-#define ALLOCATED	(8UL << 20)
 #define BATCH		(2UL << 20)
+
+/* Something may keep the machine awake for a moment. */
+#define TRIES		5
 
 /* Where the pages end that filling gave the range at @at. */
 static size_t populated(unsigned char *at, size_t bytes)
@@ -34,9 +36,11 @@ static size_t populated(unsigned char *at, size_t bytes)
 /* Suspends all devices, and resumes them at once. Returns 0 or -errno. */
 static int suspend_devices(void)
 {
-	file_need("devices", POWER "/pm_test");
-	file_need("0", "/sys/module/suspend/parameters/pm_test_delay");
-	return file_write("freeze", POWER "/state");
+	int error = -EBUSY;
+
+	for (int try = 0; try < TRIES && error == -EBUSY; try++)
+		error = file_write("freeze", POWER "/state");
+	return error;
 }
 
 static void test_suspend(const struct cma_area *area)
@@ -44,7 +48,7 @@ static void test_suspend(const struct cma_area *area)
 	size_t bytes, small;
 	unsigned char *at = cma_fill(area, 60, &bytes, &small);
 	struct content *content = content_new(at + small, populated(at + small, bytes - small), 0);
-	long long moved = file_field("/proc/vmstat", "pgmigrate_success");
+	long long moved;
 	struct stats done;
 	int error;
 
@@ -52,8 +56,11 @@ static void test_suspend(const struct cma_area *area)
 	tap_note("%zu of %zu pages lie in CMA area '%s'",
 		 cma_pages(area, content->at, content->bytes), content->bytes / page_bytes(),
 		 area->name);
-	file_need_number(ALLOCATED, "/sys/kernel/debug/faultdma/suspend_bytes");
+	/* More than is free there, wherever that lies. */
+	file_need_number(area->count / 2 * page_bytes(),
+			 "/sys/kernel/debug/faultdma/suspend_bytes");
 	done = migrator_stats("dcbm");
+	moved = file_field("/proc/vmstat", "pgmigrate_success");
 	error = suspend_devices();
 	done = migrator_since("dcbm", done);
 	moved = file_field("/proc/vmstat", "pgmigrate_success") - moved;
@@ -88,6 +95,9 @@ int main(void)
 	if (!cma_find(&area))
 		tap_bail("no CMA area");
 	engine_start("channels=2");
+	if (file_set("devices", POWER "/pm_test") ||
+	    file_set("0", "/sys/module/suspend/parameters/pm_test_delay"))
+		tap_bail("this kernel cannot suspend its devices alone");
 	test_suspend(&area);
 	test_resumed();
 	tap_ok(engine_stop(), "the engine can go");

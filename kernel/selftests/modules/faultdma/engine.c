@@ -281,8 +281,10 @@ static void faultdma_describe(struct dma_device *device, struct device *dev)
 		dma_cap_set(DMA_MEMCPY, device->cap_mask);
 	if (faultdma_slave)
 		dma_cap_set(DMA_SLAVE, device->cap_mask);
+#ifdef FAULTDMA_REPORTS_ERRORS
 	if (faultdma_reports)
 		dma_cap_set(DMA_REPORTS_ERRORS, device->cap_mask);
+#endif
 	if (faultdma_unordered)
 		dma_cap_set(DMA_COMPLETION_NO_ORDER, device->cap_mask);
 	device->dev = dev;
@@ -343,12 +345,14 @@ static int faultdma_suspend(struct device *dev)
 	void *at;
 
 	WRITE_ONCE(faultdma_asleep, true);
-	if (bytes) {
-		at = dma_alloc_coherent(dev, bytes, &addr, GFP_KERNEL);
-		if (!at)
-			return -ENOMEM;
-		dma_free_coherent(dev, bytes, at, addr);
+	if (!bytes)
+		return 0;
+	at = dma_alloc_coherent(dev, bytes, &addr, GFP_KERNEL | __GFP_NOWARN);
+	if (!at) {
+		WRITE_ONCE(faultdma_asleep, false);
+		return -ENOMEM;
 	}
+	dma_free_coherent(dev, bytes, at, addr);
 	return 0;
 }
 

@@ -96,11 +96,11 @@ impl Daemon {
         Daemon(limit(&mut start(), rights).spawn().unwrap())
     }
 
-    /// Waits until its status is so, and fails with what it said if that takes five minutes.
+    /// Waits until its status is so, and fails with what it said if that takes a quarter of an hour.
     fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Value) -> bool) -> Value {
         let began = Instant::now();
         let mut last = Value::Null;
-        while began.elapsed() < Duration::from_secs(300) {
+        while began.elapsed() < Duration::from_secs(900) {
             if let Some(ended) = self.0.try_wait().unwrap() {
                 panic!("{what}: it ended ({ended}): {}", self.told());
             }
@@ -760,21 +760,30 @@ fn bench() -> Result<(), String> {
     let _quiet = Quiet::new();
     let before = settings();
     let line = "bench promote --scenario 1 --mode none,daemon --size 16M --runs 1 --json";
-    let json = memferry(&format!("{line} --seconds 30")).gives(0).json();
-    assert_eq!(settings(), before);
-    let rows = json["rows"].as_array().unwrap();
-    let [_, row] = &rows[..] else {
-        panic!("{json:#}")
+    let run = |seconds: u32| {
+        let json = memferry(&format!("{line} --seconds {seconds}"))
+            .gives(0)
+            .json();
+        assert_eq!(settings(), before);
+        let rows = json["rows"].as_array().unwrap();
+        assert_eq!(rows.len(), 2, "{json:#}");
+        rows[1].clone()
     };
+    let all_up = |row: &Value| {
+        number(&row["promoted_hot_pages"]) == number(&row["region_bytes"]) / PAGE as u64
+    };
+    // A guest whose host is busy needs longer for the same accesses.
+    let mut row = run(30);
+    for seconds in [60, 120, 240] {
+        if !all_up(&row) {
+            row = run(seconds);
+        }
+    }
     assert_eq!(
         (&row["mode"], &row["source"]),
         (&"daemon".into(), &"damon".into())
     );
-    assert_eq!(
-        number(&row["promoted_hot_pages"]),
-        number(&row["region_bytes"]) / PAGE as u64,
-        "{row}"
-    );
+    assert!(all_up(&row), "{row}");
     assert!(
         number(&row["promoted_pages"]) >= number(&row["promoted_hot_pages"]),
         "{row}"

@@ -2,7 +2,7 @@
 /*
  * Channels: which are taken, which of them a batch gets, and how they are given back.
  *
- * dcbm_mutex serialises everything here but batches and the notifier. Bit 0 of a channel's claimed
+ * dcbm_mutex serialises everything here but batches and the notifiers. Bit 0 of a channel's claimed
  * is the lock between these: a batch tries it, the task that gives the channel back waits for it.
  *
  * A channel is given back when dcbm is not chosen any more, and before its driver is unbound,
@@ -36,10 +36,11 @@ static DEFINE_MUTEX(dcbm_mutex);
 static bool dcbm_active;
 
 /*
- * From before drivers suspend their devices until after they resumed them: what others allocate
- * meanwhile can still migrate pages.
+ * Not 0 from before drivers suspend their devices until after they resumed them: what others
+ * allocate meanwhile can still migrate pages. A suspend may come while user space has begun a
+ * hibernation.
  */
-static bool dcbm_asleep;
+static atomic_t dcbm_asleep;
 
 /* Few channels saturate the memory of a node, and others want some, too. */
 static unsigned int dcbm_lanes = 4;
@@ -384,16 +385,17 @@ static int dcbm_pm_notify(struct notifier_block *nb, unsigned long event, void *
 	case PM_HIBERNATION_PREPARE:
 	case PM_SUSPEND_PREPARE:
 	case PM_RESTORE_PREPARE:
-		WRITE_ONCE(dcbm_asleep, true);
+		atomic_inc(&dcbm_asleep);
 		/* Pairs with the barrier in dcbm_channel_claim(). */
-		smp_mb();
+		smp_mb__after_atomic();
 		for (channel = dcbm_channels; channel < end; channel++)
 			wait_on_bit(&channel->claimed, 0, TASK_UNINTERRUPTIBLE);
 		break;
 	case PM_POST_HIBERNATION:
 	case PM_POST_SUSPEND:
 	case PM_POST_RESTORE:
-		WRITE_ONCE(dcbm_asleep, false);
+		/* One that had begun before the module came is not counted. */
+		atomic_dec_if_positive(&dcbm_asleep);
 		break;
 	}
 	return NOTIFY_DONE;
@@ -403,11 +405,16 @@ static struct notifier_block dcbm_pm = { .notifier_call = dcbm_pm_notify };
 
 int dcbm_channels_init(void)
 {
-	unsigned int i;
+	unsigned int i, flags;
+	int error;
 
 	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
 		INIT_DELAYED_WORK(&dcbm_channels[i].revive, dcbm_revive);
-	return register_pm_notifier(&dcbm_pm);
+	/* Not between the call of the notifiers and the suspend of the devices. */
+	flags = lock_system_sleep();
+	error = register_pm_notifier(&dcbm_pm);
+	unlock_system_sleep(flags);
+	return error;
 }
 
 /* Takes channels. 0; -ENODEV if there is none that can copy; -ENOMEM, and none was taken. */
@@ -448,7 +455,7 @@ void dcbm_channels_exit(void)
 
 static bool dcbm_channel_is_ready(const struct dcbm_channel *channel)
 {
-	return READ_ONCE(channel->state) == DCBM_READY && !READ_ONCE(dcbm_asleep);
+	return READ_ONCE(channel->state) == DCBM_READY && !atomic_read(&dcbm_asleep);
 }
 
 static bool dcbm_channel_claim(struct dcbm_channel *channel)
