@@ -23,14 +23,16 @@ void sleep_until(long long ns);
 
 /*
  * Looks each @us whether @condition holds, for @ms at most. Whether it did at last. A look counts
- * for half a second and @us at most: what the host takes from all of the guest is nobody's time.
+ * for half a second and @us at most, as what the host takes from all of the guest is nobody's time;
+ * but looks that take longer themselves end after three times @ms.
  */
 #define wait_until(condition, ms, us)						\
 ({										\
 	long long wait_left = (ms) * 1000LL, wait_now = now_ms(), wait_last;	\
+	long long wait_end = wait_now + 3LL * (ms);				\
 	bool wait_holds;							\
 										\
-	while (!(wait_holds = (condition)) && wait_left > 0) {			\
+	while (!(wait_holds = (condition)) && wait_left > 0 && wait_now < wait_end) { \
 		usleep(us);							\
 		wait_last = wait_now;						\
 		wait_now = now_ms();						\

@@ -147,7 +147,8 @@ static void test_scan(const char *name)
 	set_sources(1 << PGHOT_PGTSCAN);
 	/* What has gone up was known, and is no longer: so this is asked first. */
 	wait_until((gone = pages_off(memory.at, memory.bytes, node_slow()) / pages,
-		    known = heat_of_node(node_slow()).known) + gone >= folios, PATIENCE_MS, 5000);
+		    known = heat_of_node(node_slow()).known, known + gone >= folios), PATIENCE_MS,
+		   5000);
 	reader_stop();
 	set_sources(0);
 	tap_ok(known + gone >= folios, "%s: of %lld folios %lld are known, %lld went up", name,

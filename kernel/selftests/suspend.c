@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #define POWER		"/sys/power"
 #define BATCH		(2UL << 20)
@@ -38,8 +39,10 @@ static int suspend_devices(void)
 {
 	int error = -EBUSY;
 
-	for (int try = 0; try < TRIES && error == -EBUSY; try++)
+	for (int try = 0; try < TRIES && error == -EBUSY; try++) {
+		usleep(try * 200000);
 		error = file_write("freeze", POWER "/state");
+	}
 	return error;
 }
 

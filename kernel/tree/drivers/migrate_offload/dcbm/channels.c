@@ -410,7 +410,10 @@ int dcbm_channels_init(void)
 
 	for (i = 0; i < DCBM_CHANNELS_MAX; i++)
 		INIT_DELAYED_WORK(&dcbm_channels[i].revive, dcbm_revive);
-	/* Not between the call of the notifiers and the suspend of the devices. */
+	/*
+	 * Not between the call of the notifiers and the suspend of the devices, but for a
+	 * hibernation that user space has begun.
+	 */
 	flags = lock_system_sleep();
 	error = register_pm_notifier(&dcbm_pm);
 	unlock_system_sleep(flags);
