@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fnmatch.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -68,7 +69,7 @@ void busy_stop(pid_t pid)
 	child_kill(pid);
 }
 
-pid_t task_named(const char *name)
+pid_t task_named(const char *pattern)
 {
 	DIR *folder = opendir("/proc");
 	struct dirent *entry;
@@ -77,7 +78,7 @@ pid_t task_named(const char *name)
 
 	while (folder && (entry = readdir(folder)))
 		if (!file_read(text, sizeof(text), "/proc/%s/comm", entry->d_name) &&
-		    !strcmp(text, name))
+		    !fnmatch(pattern, text, 0))
 			pid = atoi(entry->d_name);
 	if (folder)
 		closedir(folder);

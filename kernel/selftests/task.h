@@ -26,8 +26,8 @@ pid_t busy_start(int cpu, int policy, unsigned int busy_ms, unsigned int rest_us
 /* Bails out if it ended by itself. */
 void busy_stop(pid_t pid);
 
-/* The process with this name, or -1. */
-pid_t task_named(const char *name);
+/* A process with such a name, or -1; @pattern is one of glob(7). */
+pid_t task_named(const char *pattern);
 
 /* Kills a child and waits for its end. */
 void child_kill(pid_t pid);
