@@ -79,6 +79,8 @@ pub enum Feature {
     DmaChannels,
     /// Two nodes of four CPUs, two last-level caches each.
     FourCaches,
+    /// A kernel that can suspend its devices.
+    Suspend,
     /// Memory that takes time, by a model.
     Timed,
 }
