@@ -216,7 +216,8 @@ static void test_batch(bool huge)
 	const size_t bytes = 4 * BYTES;
 	size_t faults = 0, wrong = 0;
 
-	for (int try = 0; try < BATCH_TRIES && (!faults || faults * pages >= 2 * BATCH) && !wrong; try++) {
+	for (int try = 0; try < BATCH_TRIES && !wrong &&
+	     (!faults || faults * pages >= 2 * BATCH); try++) {
 		struct content *content = pghot_memory(node_slow(), bytes, huge, 0);
 		struct trace_event *trace;
 		size_t nr;

@@ -244,6 +244,14 @@ fn damon() -> Result<(), String> {
     need_tiers()?;
     has_damon()?;
     let _quiet = Quiet::new();
+    // A page that its process could not use for a while, since the host was busy, looks idle and goes down.
+    let mut tries = [(); 3].iter().map(|()| damon_demotes());
+    assert!(tries.any(|demoted| demoted == 0), "hot pages go down");
+    Ok(())
+}
+
+/// Bytes of the hot process that went down.
+fn damon_demotes() -> u64 {
     let before = settings();
     let (mut hot, mut idle, top) = two();
     let mut daemon = Daemon::new(&format!("act = true\nsource = \"damon\"\n{GROUPS}"));
@@ -263,11 +271,7 @@ fn damon() -> Result<(), String> {
         number(&group(status, "hot")["promoted"]) >= (BYTES / 100 * 95) as u64
             && number(&group(status, "idle")["demoted"]) >= (BYTES - (20 << 20)) as u64
     });
-    // A page that its process could not use for a while, since the host was busy, looks idle.
-    assert!(
-        number(&group(&status, "hot")["demoted"]) * 20 <= BYTES as u64,
-        "{status:#}"
-    );
+    let demoted = number(&group(&status, "hot")["demoted"]);
     memferry("top --once").gives(0).says("acts").says("damon");
     // It sleeps until DAMON reports. Where the host stops DAMON within a report it sleeps for each part.
     assert!((0..5).any(|_| sleeps_seldom(&mut daemon)));
@@ -276,7 +280,7 @@ fn damon() -> Result<(), String> {
     hot.assert_whole();
     idle.assert_whole();
     assert_eq!(settings(), before);
-    Ok(())
+    demoted
 }
 
 /// One page of four is hot, and a limit leaves room for half of all: a piece of 2 MiB is as hot as any other, and the hot pages come up. The
