@@ -67,8 +67,8 @@ struct Watched {
     range: Range<usize>,
     /// The descriptor, open until `end_staging`.
     fd: RawFd,
-    /// Mappings are watched as a whole, since the pages that come there stay in the pool; else a segment at a time.
-    whole: bool,
+    /// Only single segments are watched until `end_staging`; else mappings as a whole may be at any time.
+    by_segment: bool,
 }
 
 impl Watched {
@@ -77,14 +77,6 @@ impl Watched {
             // It cannot fail on a range of ours.
             let _ = uffd::unregister(self.fd, self.range.start, self.range.len());
             self.range = 0..0;
-        }
-    }
-
-    /// Ends the watch if the piece is under it: the kernel would report that a watched range is emptied, and wait until we have
-    /// read it.
-    fn end_over(&mut self, piece: &Piece) {
-        if self.range.contains(&piece.addr) {
-            self.end();
         }
     }
 }
@@ -195,14 +187,28 @@ impl PagePool {
             *watched = Watched {
                 range,
                 fd: place.as_raw_fd(),
-                whole: keep,
+                by_segment: !keep,
             };
         }
     }
 
     /// Watches no staging any more. Must come before the descriptor is closed.
     pub(crate) fn end_staging(&self) {
-        self.watching().end();
+        let mut watched = self.watching();
+        watched.end();
+        watched.by_segment = false;
+    }
+
+    /// The piece is not watched as long as the answer lives: of a watched range that is emptied the kernel tells, and who empties it
+    /// waits until a lane has read that, and may be the only lane that could.
+    fn unwatched(&self, piece: &Piece) -> Option<RwLockWriteGuard<'_, Watched>> {
+        let mut watched = self.watching();
+        if watched.range.contains(&piece.addr) {
+            watched.end();
+        }
+        // Of a segment that is the caller's as a whole nobody else has a piece to watch it for.
+        let alone = watched.by_segment && piece.len == SEGMENT;
+        (piece.staging && !alone).then_some(watched)
     }
 
     fn watching(&self) -> RwLockWriteGuard<'_, Watched> {
@@ -222,12 +228,7 @@ impl PagePool {
             return;
         }
         {
-            let mut watched = self.watching();
-            watched.end_over(&piece);
-            // Until the pages are gone nobody may watch the piece again. Where segments are watched one by one, nobody else has a
-            // piece of one that is ours as a whole.
-            let shared = watched.whole || piece.len < SEGMENT;
-            let _others = (piece.staging && shared).then_some(watched);
+            let _unwatched = self.unwatched(&piece);
             // MADV_DONTNEED fails on a locked range; then unlock it first. It cannot fail otherwise on our own mapping.
             // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
             let discard = || unsafe { memory::discard(piece.addr, piece.len) };
@@ -297,17 +298,16 @@ impl PagePool {
         if !piece.class.huge {
             return self.discard(piece);
         }
-        let anew = {
-            let mut watched = self.watching();
-            watched.end_over(&piece);
-            // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
-            unsafe { memory::map_anew(piece.addr, piece.len) }
-        };
+        let unwatched = self.unwatched(&piece);
+        // SAFETY: the piece was given out by this pool and came back: nobody refers to it.
+        let anew = unsafe { memory::map_anew(piece.addr, piece.len) };
         if anew.is_err() {
+            drop(unwatched);
             return self.discard(piece);
         }
         // SAFETY: the piece is mapped anew, and nobody has it.
         let set_up = unsafe { set_up(piece.addr, piece.len, piece.class, self.bind) };
+        drop(unwatched);
         // Else the addresses lie idle until the pool ends.
         if set_up.is_ok() {
             self.put_empty(piece);

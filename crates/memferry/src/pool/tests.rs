@@ -3,8 +3,10 @@
 
 use super::*;
 use crate::sys::page_size;
+use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message};
 use memferry_linux::pagemap::Pagemap;
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 impl PagePool {
     /// Asserts that every address of every mapping lies in exactly one piece, that full pieces hold a page at each
@@ -201,4 +203,35 @@ fn a_thp_is_never_offered_a_part_of_a_segment() {
     pool.put_empty(part);
     assert_eq!(pool.take_empty(thp, SEGMENT, false).unwrap().len, SEGMENT);
     assert_eq!(whole.len, SEGMENT);
+}
+
+/// Who empties a watched range waits until a lane has read of it, and may be the lane that would.
+#[test]
+fn a_range_that_is_reset_is_not_watched() {
+    let (pool, thp) = (PagePool::new(0, false), class(0, true));
+    let uffd = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+    let staged = pool.take_empty(thp, SEGMENT, true).unwrap();
+    let (over, mut told) = (AtomicBool::new(false), 0);
+    let is_over = || over.load(Ordering::Acquire);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..20_000 {
+                pool.reset(pool.take_empty(thp, SEGMENT, true).unwrap());
+            }
+            over.store(true, Ordering::Release);
+        });
+        // Another lane of a move that keeps source pages: each reset ends the watch of the mapping.
+        scope.spawn(|| {
+            while !is_over() {
+                drop(pool.stage(&uffd, &staged, true).unwrap());
+            }
+        });
+        let mut messages = [Message::Other; 16];
+        while !is_over() {
+            told += uffd.read(&mut messages).unwrap();
+            std::thread::yield_now();
+        }
+    });
+    pool.end_staging();
+    assert_eq!(told, 0);
 }

@@ -9,6 +9,7 @@
     reason = "each test binary compiles this module and uses a part of it"
 )]
 
+mod hang;
 pub mod heap;
 pub mod part;
 
@@ -56,6 +57,7 @@ pub struct Region {
 impl Region {
     /// Maps `len` bytes, untouched.
     pub fn new(len: usize, kind: Kind) -> Region {
+        hang::watch();
         let padded = len.next_multiple_of(HUGE) + 2 * HUGE;
         let start = NEXT.fetch_add(padded, Ordering::Relaxed);
         // SAFETY: a new mapping that replaces nothing.

@@ -6,7 +6,7 @@ use memferry::{MoveError, Outcome, Unmovable};
 
 /// Bytes of the region.
 pub const LEN: usize = 8 << 20;
-/// What the other thread changes or takes away: base pages before, inside and after a block of 2 MiB.
+/// What the other thread changes or takes away: the end of one block of 2 MiB, and the beginning of the next.
 pub const PART: std::ops::Range<usize> = (3 << 20) + 5 * PAGE..(5 << 20) + 9 * PAGE;
 /// Disturbances of one case.
 pub const TIMES: u64 = 24;
