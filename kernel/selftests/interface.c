@@ -71,14 +71,15 @@ static const struct setting files[] = {
 		.name = "max_batch_bytes",
 		.good = {
 			{ "2097152", NULL },
-			{ "1073741824\n", "1073741824" },
+			{ "33554432\n", "33554432" },
 			{ "0x400000", "4194304" },
 			/* Base pages of 64 KiB and of 4 KiB have it. */
 			{ "2162688", NULL },
 			{ "4194304", NULL },
 		},
 		.bad = {
-			"0", "4096", "2097151", "2093056", "2097153", "1073741825", "1073745920", "-1",
+			"0", "4096", "2097151", "2093056", "2097153", "33554433", "33619968",
+			"1073741824", "-1",
 			"18446744073709551615", "18446744073709547520", "99999999999999999999", "abc",
 			"4M", "\n", " ", "4194304 1", "1048576",
 		},
@@ -250,7 +251,7 @@ static bool valid(void)
 		return false;
 	if (file_read(text, sizeof(text), MIGRATION "/reasons") || !text[0])
 		return false;
-	return most >= 2 << 20 && most <= 1 << 30 && lanes >= 1 &&
+	return most >= 2 << 20 && most <= 32 << 20 && lanes >= 1 &&
 	       lanes <= 64 && channels >= 1 && channels <= 64;
 }
 

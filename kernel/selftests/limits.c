@@ -13,6 +13,7 @@
 #include "nodes.h"
 #include "tap.h"
 
+#include <errno.h>
 #include <string.h>
 
 /*
@@ -116,7 +117,9 @@ static void test_gather(const char *migrator)
 		tap_skip("gather", "a batch of Linux itself has %lld MiB", most >> 20);
 		return;
 	}
+	file_write("1", LARGE_BATCHES);
 	file_need_number(2 * most, MAX_BATCH_BYTES);
+	file_write("0", LARGE_BATCHES);
 	file_write("0", GATHER);
 	seen = traced_move("anonymous", 2 * most);
 	tap_ok(seen.started == 2 && seen.largest == most && seen.bytes == 2 * most,
@@ -134,6 +137,11 @@ static void test_turns(const char *migrator)
 	struct batches seen;
 	struct stats done;
 
+	tap_ok(file_write_number(1 << 30, MAX_BATCH_BYTES) == -EINVAL,
+	       "%s: 1 GiB is no batch", migrator);
+	file_write("1", LARGE_BATCHES);
+	tap_ok(file_write_number((1 << 30) + (2 << 20), MAX_BATCH_BYTES) == -EINVAL,
+	       "%s: nor is more, with large_batches", migrator);
 	file_need_number(1 << 30, MAX_BATCH_BYTES);
 	seen = counted_move(migrator, "anonymous", bytes, &done);
 	tap_note("%s, in turns: %lld bytes in events, %lld in statistics, %lld fallbacks", migrator,
@@ -142,6 +150,7 @@ static void test_turns(const char *migrator)
 	       "%s: the batch of %zu bytes is copied in two turns", migrator, bytes);
 	tap_ok(seen.bytes == (long long)bytes && done.bytes == seen.bytes && !done.fallbacks,
 	       "%s: in turns, all of it is copied", migrator);
+	file_write("0", LARGE_BATCHES);
 	file_need_number(MAX_BATCH, MAX_BATCH_BYTES);
 }
 
@@ -189,7 +198,7 @@ int main(void)
 		test_max(name, "anonymous, 64 KiB", 4 << 20, 8 << 20);
 		test_max(name, "anonymous, 2048 KiB", 2 << 20, 8 << 20);
 		test_max(name, "anonymous, 2048 KiB", 4 << 20, 8 << 20);
-		test_max(name, "anonymous, 2048 KiB", 64 << 20, 16 << 20);
+		test_max(name, "anonymous, 2048 KiB", 32 << 20, 16 << 20);
 		test_gather(name);
 		test_turns(name);
 		if (!strcmp(name, "mtcopy"))

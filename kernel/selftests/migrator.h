@@ -18,6 +18,7 @@
 
 /* Module parameters: of the core, for tests alone; and of mtcopy, for experiments. */
 #define MIN_BATCH_BYTES	"/sys/module/migrator/parameters/min_batch_bytes"
+#define LARGE_BATCHES	"/sys/module/migrator/parameters/large_batches"
 #define GATHER		"/sys/module/migrator/parameters/gather"
 #define MTCOPY_PARAMS	"/sys/module/mtcopy/parameters"
 

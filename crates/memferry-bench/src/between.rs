@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use memferry::copy::Routine;
 use memferry_linux::kernel::{
-    AUTO, DCBM, Interfaces, MTCOPY, Migration, NO_MIGRATOR, Plan, Setting, SettingError, Statistics,
+    AUTO, BATCH_BYTES, DCBM, Interfaces, MTCOPY, Migration, NO_MIGRATOR, Plan, Setting,
+    SettingError, Statistics,
 };
 
 use super::busy::Spinners;
@@ -48,6 +49,11 @@ const IDLE_ONLY: &str = "sys/module/mtcopy/parameters/idle_only";
 /// Those of batches.
 const GATHER: &str = "sys/module/migrator/parameters/gather";
 const MIN_BATCH_BYTES: &str = "sys/module/migrator/parameters/min_batch_bytes";
+/// Whether max_batch_bytes takes more than users may set.
+const LARGE_BATCHES: &str = "sys/module/migrator/parameters/large_batches";
+const MAX_BATCH_BYTES: &str = "sys/kernel/mm/migration/max_batch_bytes";
+/// What it takes then, bytes: figures were published of 512 huge pages.
+const MOST_OF_EXPERIMENTS: u64 = 1 << 30;
 /// How eagerly kcompactd compacts of its own accord; 0: not at all.
 const PROACTIVENESS: &str = "proc/sys/vm/compaction_proactiveness";
 /// What Linux isolates at once, COMPACT_CLUSTER_MAX.
@@ -60,7 +66,7 @@ impl Control {
     /// See [`Restore::new`].
     pub fn new(can_be_set: bool, lanes_on: LanesOn) -> Result<Self, Failure> {
         const FILES: &[&str] = &[
-            "sys/kernel/mm/migration/max_batch_bytes",
+            MAX_BATCH_BYTES,
             "sys/kernel/mm/migration/mtcopy/lanes",
             "sys/kernel/mm/migration/dcbm/lanes",
             FILL,
@@ -68,6 +74,7 @@ impl Control {
             IDLE_ONLY,
             GATHER,
             MIN_BATCH_BYTES,
+            LARGE_BATCHES,
             PROACTIVENESS,
             "sys/kernel/mm/migration/reasons",
             "sys/kernel/mm/migration/migrator",
@@ -162,8 +169,12 @@ impl Control {
         fs::write(Path::new("/").join(file), text).or_fail(format!("cannot set /{file}"), "be root")
     }
 
-    /// Sets the most bytes of a batch.
+    /// Sets the most bytes of a batch: what users may set, or what experiments may.
     pub fn batch(&mut self, bytes: u64) -> Result<(), Failure> {
+        if bytes > *BATCH_BYTES.end() && bytes <= MOST_OF_EXPERIMENTS {
+            self.parameter(LARGE_BATCHES, "Y")?;
+            return self.parameter(MAX_BATCH_BYTES, &bytes.to_string());
+        }
         self.set(
             &interfaces()?,
             &[(Setting::MaxBatchBytes, bytes.to_string())],

@@ -44,6 +44,10 @@ module_param_named(min_batch_bytes, migrator_min_bytes, ulong, 0644);
 static bool migrator_gather = true;
 module_param_named(gather, migrator_gather, bool, 0644);
 
+/* 1: max_batch_bytes takes up to 1 GiB. A parameter for experiments. */
+bool migrator_large_batches;
+module_param_named(large_batches, migrator_large_batches, bool, 0644);
+
 struct migrator_registry migrator_registry;
 DEFINE_STATIC_KEY_FALSE(migrator_active_key);
 DEFINE_SRCU(migrator_srcu);

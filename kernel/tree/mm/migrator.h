@@ -256,6 +256,7 @@ int migrator_select(struct migrator_registry *registry, const char *name);
 int migrator_set_reasons(struct migrator_registry *registry, const char *text);
 ssize_t migrator_show_names(struct migrator_registry *registry, char *buf);
 ssize_t migrator_show_reasons(struct migrator_registry *registry, char *buf);
+extern bool migrator_large_batches;
 int migrator_set_max_bytes(struct migrator_registry *registry, size_t bytes);
 struct migrator_batch *migrator_claim_batch(struct migrator_pool *pool);
 void migrator_release_batch(struct migrator_pool *pool, struct migrator_batch *batch);

@@ -70,7 +70,7 @@ pub struct SetArgs {
     /// migrator; NAME-only: no CPU copies instead, a folio that NAME does not copy stays where it is; none-only: nothing moves for it
     #[arg(long, value_name = "REASON=CHOICE", value_delimiter = ',', value_parser = reason)]
     pub reason: Vec<String>,
-    /// Bytes that one batch unmaps at most, 2M to 1G
+    /// Bytes that one batch unmaps at most, 2M to 32M
     #[arg(long, value_name = "SIZE", value_parser = bytes_or_none)]
     pub max_batch_bytes: Option<u64>,
     /// mtcopy: CPUs that copy a batch at most, the caller's included

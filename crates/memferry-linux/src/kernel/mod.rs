@@ -58,8 +58,8 @@ pub const REASONS: [&str; 10] = [
     "damon",
 ];
 
-/// What `max_batch_bytes` takes, bytes: whole pages from 2 MiB to 1 GiB.
-pub const BATCH_BYTES: RangeInclusive<u64> = 2 << 20..=1 << 30;
+/// What `max_batch_bytes` takes, bytes: whole pages from 2 MiB to 32 MiB.
+pub const BATCH_BYTES: RangeInclusive<u64> = 2 << 20..=32 << 20;
 
 /// The most lanes that `mtcopy/lanes` and `dcbm/lanes` take.
 pub const MOST_LANES: u64 = 64;

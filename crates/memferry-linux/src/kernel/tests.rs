@@ -194,7 +194,7 @@ fn what_is_so_already_is_not_written() {
 #[test]
 fn wrong_values_are_refused_before_anything_is_written() {
     let root = machine();
-    let batch = "from 2097152 to 1073741824";
+    let batch = "from 2097152 to 33554432";
     for (setting, value, part) in [
         (Setting::Migrator, DCBM, "none, auto, kernel, mtcopy"),
         (
@@ -209,7 +209,7 @@ fn wrong_values_are_refused_before_anything_is_written() {
         (Setting::MaxBatchBytes, "0", batch),
         (Setting::MaxBatchBytes, "1048576", batch),
         (Setting::MaxBatchBytes, "2097153", batch),
-        (Setting::MaxBatchBytes, "1074790400", batch),
+        (Setting::MaxBatchBytes, "33619968", batch),
         (Setting::PghotTarget, "0", "CONFIG_PGHOT"),
     ] {
         let error = plan(root.path(), &[(setting, value)]).unwrap_err();

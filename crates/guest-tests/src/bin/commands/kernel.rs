@@ -194,6 +194,7 @@ fn wrong_values() -> Result<(), String> {
         ("--reason demotion=auto-only --max-batch-bytes 8M", 1),
         ("--reason demotion --max-batch-bytes 8M", 2),
         ("--max-batch-bytes 1M", 1),
+        ("--max-batch-bytes 33M", 1),
         ("--max-batch-bytes 2G", 1),
         ("--max-batch-bytes 4194305", 1),
         ("--max-batch-bytes much", 2),
