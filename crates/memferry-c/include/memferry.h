@@ -137,6 +137,8 @@ typedef struct memferry_options {
  * DANGER. The kernel must hold no reference to the pages of the range but page-table entries and pins (FOLL_PIN):
  * nothing of the range may be under vmsplice(2) or in a MSG_ZEROCOPY transmission. UFFDIO_MOVE does not look at such
  * references, so a page would be reused under its reader, who would read other data. The library cannot check this.
+ * Nor may a page of it be freed lazily (MADV_FREE) and not written to since: the kernel may discard it at any time, and a
+ * move that is to copy it then never ends.
  */
 #define MEMFERRY_KEEP_SOURCE_PAGES UINT64_C(2)
 

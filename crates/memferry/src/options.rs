@@ -95,6 +95,9 @@ impl SourcePages {
     /// The kernel must hold no reference to the pages other than page-table entries and FOLL_PIN pins (which make a
     /// page [`Busy`](crate::Outcome::Busy)): nothing of the range may be under `vmsplice(2)` or in a `MSG_ZEROCOPY`
     /// transmission. UFFDIO_MOVE does not look at such references, so a page would be reused under its reader.
+    ///
+    /// Nothing of the range may be freed lazily (`MADV_FREE`) and not written to since: the kernel may discard such a page at any time,
+    /// and a move that is to copy it then never ends.
     pub const unsafe fn keep() -> SourcePages {
         SourcePages { keep: true }
     }

@@ -393,3 +393,38 @@ fn a_paced_move_takes_its_time_and_can_be_cancelled() {
     }
     assert_filled(region.addr, region.len, 8, "paced");
 }
+
+/// Lets the kernel take what it may of the pages that it is to copy.
+struct TakesAway;
+
+// SAFETY: all is copied when `copy` returns.
+unsafe impl Migrator for TakesAway {
+    fn name(&self) -> &'static str {
+        "takes-away"
+    }
+
+    unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+        advise(src as usize, len, libc::MADV_PAGEOUT).unwrap();
+        // SAFETY: the caller's promise.
+        unsafe { std::ptr::copy_nonoverlapping(src, dst, len) };
+    }
+}
+
+/// The kernel discards pages that were freed lazily (MADV_FREE) when it needs memory, also while they are moved.
+#[test]
+fn pages_that_are_discarded_while_they_are_away_come_back_empty() {
+    const NAME: &str = "pages_that_are_discarded_while_they_are_away_come_back_empty";
+    in_own_process(NAME, || {
+        let region = Region::filled(LEN, Kind::Base, 1);
+        advise(region.addr, LEN, libc::MADV_FREE).unwrap();
+        let mover = Mover::new(MoverOptions::new(TakesAway)).unwrap();
+        mover.prefill(0, PAGE, LEN).unwrap();
+        move_whole(&mover, &region.range(), &relocate(), "lazily freed");
+        let pages = || (region.addr..region.addr + LEN).step_by(PAGE);
+        for page in pages().filter(|page| load(*page) != 0) {
+            assert_part(&region, &(page..page + PAGE), 1, "kept");
+        }
+        let empty = pages().filter(|page| load(*page) == 0).count();
+        assert!(empty > LEN / PAGE / 2, "{empty} pages were discarded");
+    });
+}

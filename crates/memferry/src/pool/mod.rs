@@ -60,15 +60,15 @@ struct FreeList {
     mappings: List<Mapping>,
 }
 
-/// The part of staging that a userfaultfd watches at this moment.
+/// The mapping of staging that a userfaultfd watches at this moment as a whole.
 #[derive(Default)]
-struct Watched {
-    /// Whole segments; empty: nothing.
+pub(crate) struct Watched {
+    /// Empty: nothing.
     range: Range<usize>,
     /// The descriptor, open until `end_staging`.
     fd: RawFd,
-    /// Only single segments are watched until `end_staging`; else mappings as a whole may be at any time.
-    by_segment: bool,
+    /// Only single pieces are watched until `end_staging`; else mappings as a whole may be at any time.
+    by_piece: bool,
 }
 
 impl Watched {
@@ -82,8 +82,23 @@ impl Watched {
 }
 
 /// Keeps a part of staging watched, and others from giving up its pages.
-pub(crate) struct Staging<'p> {
-    _watched: RwLockReadGuard<'p, Watched>,
+pub(crate) enum Staging<'p> {
+    Whole {
+        _watched: RwLockReadGuard<'p, Watched>,
+    },
+    Piece {
+        place: &'p Uffd,
+        range: Range<usize>,
+    },
+}
+
+impl Drop for Staging<'_> {
+    fn drop(&mut self) {
+        if let Staging::Piece { place, range } = self {
+            // It cannot fail on a range of ours.
+            let _ = place.unregister(range.start, range.len());
+        }
+    }
 }
 
 /// The pool of one mover.
@@ -167,27 +182,40 @@ impl PagePool {
 
     /// Watches where a staging piece lies, so that pages can be moved out to it as long as the answer lives.
     ///
-    /// With `keep` the pages that come there stay in the pool, so the whole mapping is watched at once and for the rest of the move.
-    /// Otherwise they are discarded after each batch, which ends the watch: it is of one segment.
-    pub(crate) fn stage(&self, place: &Uffd, piece: &Piece, keep: bool) -> io::Result<Staging<'_>> {
+    /// Of a page that its owner freed lazily (MADV_FREE) the kernel may take what has moved out, and who copies it then would wait
+    /// for himself if it were watched still. With `keep` the whole mapping is watched at once and for the rest of the move, and the
+    /// caller has promised that there is no such page.
+    pub(crate) fn stage<'p>(
+        &'p self,
+        place: &'p Uffd,
+        piece: &Piece,
+        keep: bool,
+    ) -> io::Result<Staging<'p>> {
+        if !keep {
+            let by_piece = self.watched.read().unpoisoned().by_piece;
+            if !by_piece {
+                let mut watched = self.watching();
+                watched.end();
+                watched.by_piece = true;
+            }
+            let range = piece.addr..piece.end();
+            place.register(range.start, range.len())?;
+            return Ok(Staging::Piece { place, range });
+        }
         loop {
             let watched = self.watched.read().unpoisoned();
             if watched.range.contains(&piece.addr) {
-                return Ok(Staging { _watched: watched });
+                return Ok(Staging::Whole { _watched: watched });
             }
             drop(watched);
             let mut watched = self.watching();
             watched.end();
-            let segment = piece.addr / SEGMENT * SEGMENT;
-            let range = match keep {
-                true => self.mapping_of(piece),
-                false => segment..segment + SEGMENT,
-            };
+            let range = self.mapping_of(piece);
             place.register(range.start, range.len())?;
             *watched = Watched {
                 range,
                 fd: place.as_raw_fd(),
-                by_segment: !keep,
+                by_piece: false,
             };
         }
     }
@@ -196,7 +224,7 @@ impl PagePool {
     pub(crate) fn end_staging(&self) {
         let mut watched = self.watching();
         watched.end();
-        watched.by_segment = false;
+        watched.by_piece = false;
     }
 
     /// The piece is not watched as long as the answer lives: of a watched range that is emptied the kernel tells, and who empties it
@@ -206,9 +234,7 @@ impl PagePool {
         if watched.range.contains(&piece.addr) {
             watched.end();
         }
-        // Of a segment that is the caller's as a whole nobody else has a piece to watch it for.
-        let alone = watched.by_segment && piece.len == SEGMENT;
-        (piece.staging && !alone).then_some(watched)
+        (piece.staging && !watched.by_piece).then_some(watched)
     }
 
     fn watching(&self) -> RwLockWriteGuard<'_, Watched> {
