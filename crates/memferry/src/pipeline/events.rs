@@ -71,8 +71,13 @@ impl Pipeline<'_> {
         let mut places = self.places.write().unpoisoned();
         let mut messages = [Message::Other; 16];
         let mut all_read = false;
+        // Around the faults that cannot be answered now. Whoever is woken faults again at once, and the kernel tells of faults
+        // before all else: only while these sleep do the others' words come.
+        let mut put_off: Option<Range<usize>> = None;
         // Who is answered may ask again at once: the lane's own work must go on.
-        for _ in 0..READS {
+        let mut reads = 0;
+        while reads < READS {
+            reads += 1;
             let count = match self.plan.kernel.messages(&mut messages) {
                 Ok(0) | Err(_) => {
                     all_read = true;
@@ -83,7 +88,13 @@ impl Pipeline<'_> {
             for message in &messages[..count] {
                 match *message {
                     Message::Fault { addr, thread } => {
-                        self.answer_fault(&mut places, addr, thread);
+                        if !self.answer_fault(&mut places, addr, thread) {
+                            let page = addr..addr + page_size();
+                            let around = put_off.unwrap_or(page.clone());
+                            put_off = Some(around.start.min(page.start)..around.end.max(page.end));
+                            // As many of these come as threads wait, and no more.
+                            reads = 0;
+                        }
                     }
                     Message::Remove { start, end } => {
                         // The kernel empties the range only after this message was read: a page that left it now would
@@ -117,6 +128,9 @@ impl Pipeline<'_> {
                     Message::Other => {}
                 }
             }
+        }
+        if let Some(around) = put_off {
+            let _ = self.plan.kernel.wake(around.start, around.len());
         }
         // Only with all messages read, and nobody about to send one, is it known who was first.
         if all_read && places.arriving && !self.plan.kernel.changing() {
@@ -180,10 +194,11 @@ impl Pipeline<'_> {
         release_around(range, &|addr, len| self.plan.kernel.release(addr, len));
     }
 
-    /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was.
-    fn answer_fault(&self, places: &mut Places, addr: usize, thread: u32) {
+    /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was. False if he has to be woken
+    /// when all messages are read: while somebody changes a mapping nothing can be put there.
+    fn answer_fault(&self, places: &mut Places, addr: usize, thread: u32) -> bool {
         if (0..self.batches.len()).any(|slot| self.read(slot).away.holds(addr)) {
-            return;
+            return true;
         }
         let kernel = self.plan.kernel;
         let block = addr / SEGMENT * SEGMENT..(addr / SEGMENT + 1) * SEGMENT;
@@ -201,22 +216,22 @@ impl Pipeline<'_> {
                     // The mremap came in between.
                     let _ = kernel.uffd().register(block.start, SEGMENT);
                 }
-                return;
+                return true;
             }
         }
         let Err(error) = kernel.zero(addr, page_size()) else {
-            return;
+            return true;
         };
         if errno(&error) == libc::EAGAIN {
-            if let Some(own) = self.kernels_own(addr, thread) {
+            let own = self.kernels_own(addr, thread);
+            return own.is_some_and(|own| {
                 places.excluded.add(own.clone());
-                if kernel.release(own.start, own.len()).is_ok() {
-                    return;
-                }
-            }
+                kernel.release(own.start, own.len()).is_ok()
+            });
         }
         // Filled meanwhile, or its mapping changed: whoever waits looks again.
         let _ = kernel.wake(addr, page_size());
+        true
     }
 
     /// Where the kernel may fill pages by itself around a fault that cannot be answered while somebody changes a mapping:

@@ -421,3 +421,44 @@ fn a_place_in_doubt_that_became_read_only_is_filled() {
         });
     }
 }
+
+/// The kernel tells of faults before all else, and who waits at a hole faults again as soon as he is woken.
+#[test]
+fn an_owner_is_heard_beside_threads_at_holes_that_fault_again_at_once() {
+    const MOST: usize = 10_000;
+    for ask_nodes in [false, true] {
+        let setup = Setup {
+            segments: vec![Filled::Pages, Filled::Sieve(3)],
+            dropped: 10..20,
+            ask_nodes,
+            ..Setup::default()
+        };
+        let asked = AtomicUsize::new(0);
+        let hook = |memory: &Memory| -> Hook<'_> {
+            let dropped = memory.pages(&setup.dropped);
+            let hole = memory.pages(&(SEGMENT / PAGE..SEGMENT / PAGE + 1)).start;
+            let back = if ask_nodes { Site::Remap } else { Site::Fill };
+            let empties = meanwhile(back, 0, move || throw_away(&dropped));
+            let asked = &asked;
+            Box::new(move |kernel, site, number, range| {
+                empties(kernel, site, number, range.clone());
+                let begins = site == back && number == 0;
+                let again = site == Site::Wake && range.contains(&hole);
+                if begins || again && asked.fetch_add(1, Ordering::Relaxed) < MOST {
+                    let (addr, thread) = (hole, 0);
+                    kernel
+                        .stale
+                        .lock()
+                        .unwrap()
+                        .push(Message::Fault { addr, thread });
+                }
+            })
+        };
+        setup.run_and_check(&hook, &|_| {});
+        let asked = asked.into_inner();
+        assert!(
+            asked < 100,
+            "asked {asked} times before the owner was heard"
+        );
+    }
+}
