@@ -58,7 +58,8 @@ pub unsafe trait Migrator: Send + Sync {
         None
     }
 
-    /// As [`run`](Migrator::run); with a chooser of lane 0 and those that are called meanwhile.
+    /// As [`run`](Migrator::run), but lanes may be left out that have not begun when lane 0 returns; with a chooser it is lane 0 and
+    /// those that are called meanwhile.
     #[doc(hidden)]
     fn run_called(&self, lane: &(dyn Fn(usize) + Sync)) {
         self.run(lane);
@@ -253,7 +254,7 @@ unsafe impl Migrator for MtCopy {
 
     fn run_called(&self, lane: &(dyn Fn(usize) + Sync)) {
         let called = if self.auto.is_some() { 1 } else { self.lanes() };
-        self.workers.run(called, lane);
+        self.workers.run_any(called, lane);
     }
 
     fn call(&self, lanes: usize) {

@@ -20,11 +20,11 @@ const STACK_BYTES: usize = 256 << 10;
 /// The job of one round: called once per lane with the lane's number.
 type Body<'a> = dyn Fn(usize) + Sync + 'a;
 
-/// A pointer to the job that outlives its borrow only within `Workers::run`, which waits for every worker.
+/// A pointer to the job that outlives its borrow only within `Workers::run_round`, which waits for every worker.
 #[derive(Clone, Copy)]
 struct JobPtr(*const Body<'static>);
 
-// SAFETY: the pointee is Sync, and `Workers::run` keeps it alive until the last worker has finished with it.
+// SAFETY: the pointee is Sync, and `Workers::run_round` keeps it alive until the last worker has finished with it.
 unsafe impl Send for JobPtr {}
 
 struct State {
@@ -33,8 +33,13 @@ struct State {
     round: u64,
     /// Lanes below this number take the job.
     called: usize,
-    /// Workers that have not finished the round.
+    /// Workers that the round waits for.
     busy: usize,
+    /// It waits for those only that have begun.
+    lets_off: bool,
+    /// Workers get no CPU.
+    #[cfg(test)]
+    starved: bool,
     /// The first panic of the round.
     panic: Option<std::boxed::Box<dyn std::any::Any + Send>>,
     stop: bool,
@@ -44,6 +49,17 @@ struct Shared {
     state: Mutex<State>,
     start: Condvar,
     done: Condvar,
+}
+
+impl State {
+    /// Whether a worker of that lane that took its last job in round `seen` has to wait for another.
+    fn has_none_for(&self, lane: usize, seen: u64) -> bool {
+        #[cfg(test)]
+        if self.starved {
+            return true;
+        }
+        self.round == seen || lane >= self.called
+    }
 }
 
 impl Shared {
@@ -77,6 +93,9 @@ impl Workers {
                 round: 0,
                 called: 0,
                 busy: 0,
+                lets_off: false,
+                #[cfg(test)]
+                starved: false,
                 panic: None,
                 stop: false,
             }),
@@ -128,6 +147,16 @@ impl Workers {
     /// # Panics
     /// Passes on the first panic of a lane, after all lanes have ended.
     pub(crate) fn run(&self, lanes: usize, body: &Body<'_>) {
+        self.run_round(lanes, false, body);
+    }
+
+    /// The same, but lanes that have not begun when lane 0 is done are let off: one whose CPU a real-time thread has may never
+    /// begin. So what has to be done is no lane's own.
+    pub(crate) fn run_any(&self, lanes: usize, body: &Body<'_>) {
+        self.run_round(lanes, true, body);
+    }
+
+    fn run_round(&self, lanes: usize, lets_off: bool, body: &Body<'_>) {
         if self.is_inherited() {
             return (0..lanes.clamp(1, self.lanes())).for_each(body);
         }
@@ -141,11 +170,14 @@ impl Workers {
         let mut state = self.shared.lock();
         state.job = Some(job);
         state.round += 1;
-        state.called = 1;
+        (state.called, state.lets_off) = (1, lets_off);
         drop(state);
         self.call(lanes);
         let mine = catch_unwind(AssertUnwindSafe(|| body(0)));
         let mut state = self.shared.lock();
+        if lets_off {
+            state.called = 0;
+        }
         while state.busy > 0 {
             state = self.shared.done.wait(state).unpoisoned();
         }
@@ -170,7 +202,9 @@ impl Workers {
         let lanes = lanes.min(self.lanes());
         let mut state = self.shared.lock();
         if lanes > state.called {
-            state.busy += lanes - state.called;
+            if !state.lets_off {
+                state.busy += lanes - state.called;
+            }
             state.called = lanes;
             drop(state);
             self.shared.start.notify_all();
@@ -197,7 +231,7 @@ fn work(shared: &Shared, lane: usize) {
     let mut state = shared.lock();
     let mut seen = 0;
     loop {
-        while !state.stop && (state.round == seen || lane >= state.called) {
+        while !state.stop && state.has_none_for(lane, seen) {
             state = shared.start.wait(state).unpoisoned();
         }
         if state.stop {
@@ -205,8 +239,11 @@ fn work(shared: &Shared, lane: usize) {
         }
         seen = state.round;
         let Some(job) = state.job else { continue };
+        if state.lets_off {
+            state.busy += 1;
+        }
         drop(state);
-        // SAFETY: `Workers::run` waits until this worker has decremented `busy`, so the job is alive here.
+        // SAFETY: `Workers::run_round` waits until this worker has decremented `busy`, so the job is alive here.
         let result = catch_unwind(AssertUnwindSafe(|| unsafe { (*job.0)(lane) }));
         state = shared.lock();
         if let Err(panic) = result {
@@ -272,6 +309,41 @@ mod tests {
             assert_eq!(count(&[2, 1, 3, 3]), [1, 1, 1, 0]);
             assert_eq!(count(&[9]), [1, 1, 1, 1]);
         }
+    }
+
+    #[test]
+    fn a_lane_that_gets_no_cpu_is_let_off() {
+        let workers = Workers::start(&[0, 0], 0).unwrap();
+        let ran = [const { AtomicUsize::new(0) }; 3];
+        let count = |lane: usize| {
+            ran[lane].fetch_add(1, Ordering::Relaxed);
+        };
+        workers.shared.lock().starved = true;
+        workers.run_any(3, &|lane| {
+            count(lane);
+            workers.call(3);
+        });
+        workers.shared.lock().starved = false;
+        workers.shared.start.notify_all();
+        // Nor do they come later.
+        for _ in 0..100 {
+            workers.run(1, &count);
+            workers.run_any(1, &count);
+        }
+        assert_eq!(ran.map(AtomicUsize::into_inner), [201, 0, 0]);
+        // Those that begin are waited for.
+        let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        workers.run_any(3, &|lane| {
+            begun.fetch_add(1, Ordering::AcqRel);
+            while lane == 0 && begun.load(Ordering::Acquire) < 3 {
+                std::thread::yield_now();
+            }
+            if lane > 0 {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+            ended.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(ended.into_inner(), 3);
     }
 
     #[test]
