@@ -419,6 +419,11 @@ impl FreeList {
         let chunk = if self.class.locked { SEGMENT } else { CHUNK };
         let mapping = Mapping::new(chunk, SEGMENT)?;
         let (addr, len) = (mapping.addr(), mapping.len());
+        if staging && !self.class.huge {
+            // The mapping gets its anon_vma before a part of it is watched: Linux 6.12 never makes one mapping again of parts that got it
+            // later, and the kernel moves pages to one at a time. THPs come by whole segments.
+            memory::populate(addr, sys::page_size())?;
+        }
         // SAFETY: the mapping is new.
         unsafe { set_up(addr, len, self.class, bind)? };
         // The lowest comes last, and is taken first.

@@ -240,3 +240,31 @@ fn a_range_that_is_reset_is_not_watched() {
     assert_reset_is_not_told(true);
     assert_reset_is_not_told(false);
 }
+
+/// The kernel moves pages to one mapping at a time. Linux 6.12 does not join parts again that had no page before they were watched.
+#[test]
+fn parts_that_were_watched_one_by_one_take_pages_together() {
+    let (pool, base) = (PagePool::new(0, false), class(0, false));
+    let uffd = Uffd::open(FEATURE_MOVE | FEATURE_EVENTS).unwrap();
+    let pages = Mapping::new(SEGMENT, SEGMENT).unwrap();
+    let fill_and_discard = |piece: Piece| {
+        memory::populate(pages.addr(), pages.len()).unwrap();
+        let staging = pool.stage(&uffd, &piece, false).unwrap();
+        // SAFETY: nobody refers to the pages.
+        let progress = unsafe { uffd.move_pages(piece.addr, pages.addr(), piece.len) };
+        drop(staging);
+        let done = (
+            progress.done,
+            progress.stopped.map(|error| sys::errno(&error)),
+        );
+        assert_eq!(done, (piece.len, None));
+        pool.discard(piece);
+    };
+    let (first, second) = pool
+        .take_empty(base, SEGMENT, true)
+        .unwrap()
+        .cut(SEGMENT / 4);
+    fill_and_discard(second);
+    fill_and_discard(first);
+    fill_and_discard(pool.take_empty(base, SEGMENT, true).unwrap());
+}
