@@ -98,7 +98,7 @@ fn what_this_kernel_refuses_is_status_1_and_changes_nothing() {
             "last two `only` may stand",
         ),
         ("--reason demotion=dcbm-only", "modprobe dcbm"),
-        ("--max-batch-bytes 1M", "from 2097152 to 1073741824"),
+        ("--max-batch-bytes 1M", "from 2097152 to 33554432"),
     ] {
         fails(
             &kernel(root.path(), &format!("set {change} --mtcopy-lanes 4")),
