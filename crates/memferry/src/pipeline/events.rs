@@ -194,8 +194,8 @@ impl Pipeline<'_> {
         release_around(range, &|addr, len| self.plan.kernel.release(addr, len));
     }
 
-    /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was. False if he has to be woken
-    /// when all messages are read: while somebody changes a mapping nothing can be put there.
+    /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was. False if the thread
+    /// is to be woken when all messages are read: while a mapping changes nothing can be put there.
     fn answer_fault(&self, places: &mut Places, addr: usize, thread: u32) -> bool {
         if (0..self.batches.len()).any(|slot| self.read(slot).away.holds(addr)) {
             return true;

@@ -106,7 +106,7 @@ pub(crate) struct PagePool {
     free_lists: Mutex<List<FreeList>>,
     /// Bytes of free pages that may be kept.
     limit: usize,
-    /// The part of staging that is watched at this moment. Its lock comes before that of `free_lists`.
+    /// The mapping of staging that is watched at this moment. Its lock comes before that of `free_lists`.
     watched: RwLock<Watched>,
     /// Whether a node must be asked for: a machine with one node takes pages where they are.
     bind: bool,
@@ -182,8 +182,8 @@ impl PagePool {
 
     /// Watches where a staging piece lies, so that pages can be moved out to it as long as the answer lives.
     ///
-    /// Of a page that its owner freed lazily (MADV_FREE) the kernel may take what has moved out, and who copies it then would wait
-    /// for himself if it were watched still. With `keep` the whole mapping is watched at once and for the rest of the move, and the
+    /// A page that its owner freed lazily (MADV_FREE) the kernel may discard once it has moved out; a lane that copies from there while
+    /// it is still watched waits for itself. With `keep` the whole mapping is watched at once and for the rest of the move, and the
     /// caller has promised that there is no such page.
     pub(crate) fn stage<'p>(
         &'p self,
@@ -227,8 +227,8 @@ impl PagePool {
         watched.by_piece = false;
     }
 
-    /// The piece is not watched as long as the answer lives: of a watched range that is emptied the kernel tells, and who empties it
-    /// waits until a lane has read that, and may be the only lane that could.
+    /// The piece is not watched as long as the answer lives. Who empties a watched range waits in the kernel until a lane has read the
+    /// message of it: the emptying lane may be the only one that could.
     fn unwatched(&self, piece: &Piece) -> Option<RwLockWriteGuard<'_, Watched>> {
         let mut watched = self.watching();
         if watched.range.contains(&piece.addr) {
