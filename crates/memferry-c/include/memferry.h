@@ -249,7 +249,7 @@ const char *memferry_notes(const memferry_mover *mover);
  * Trouble with single pages is no error but counted in the result. Returns 0; -EINVAL for a bad range or option or a
  * `status` that is too short; -E2BIG for a structure of a later version of this header; -EFAULT for a range with an
  * unmapped part; -EOPNOTSUPP for memory of a device, and, where userfaultfd alone moves, for memory that is shared, of a
- * file or of hugetlbfs; -EDEADLK for memory that the move itself needs, such as the calling thread's stack; -EBUSY for a
+ * file or of hugetlbfs; -EDEADLK for memory that moves need themselves, such as the calling thread's stack; -EBUSY for a
  * range that another userfaultfd watches; -ENODEV for a node that is not there or has no memory; -ESRCH in a child of
  * fork; or the error of the system call that failed. When it fails @result and `status` are not written. A range above
  * 1 GiB or of several mappings is registered part by part: where a later part fails after an earlier one moved, the call

@@ -43,10 +43,10 @@ pub enum MoveError {
         /// What to try.
         hint: &'static str,
     },
-    /// The range holds memory that the move itself needs: the mover, the calling thread's stack and thread-locals, statics of the
-    /// library or of one that it calls.
+    /// The range holds memory that a move needs, this one or another under way: movers, their pools, a calling thread's stack and
+    /// thread-locals, statics of the library or of one that it calls.
     #[error(
-        "range {:#x}-{:#x} holds {what}, which the move itself needs; move the ranges around it",
+        "range {:#x}-{:#x} holds {what}, which moves need themselves; move the ranges around it",
         range.start, range.end
     )]
     OwnMemory {

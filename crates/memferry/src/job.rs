@@ -20,6 +20,7 @@ use crate::stretches::{Stretch, Stretches};
 use crate::sync::Unpoisoned;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
+use crate::sys::own::{self, Noted, What};
 use crate::sys::thread::{Event, Quiet};
 use crate::sys::uffd::Uffd;
 use crate::sys::{self, page_size};
@@ -42,6 +43,9 @@ const STRETCH: usize = 1 << 30;
 
 /// What to try without PAGEMAP_SCAN, which a mover has tried before.
 const NO_SCAN: &str = "Linux 6.7 has it; report this kernel";
+
+/// What to try where the mover itself has no memory.
+const NO_MEMORY: &str = "raise the limit of address space (ulimit -v), or free memory";
 
 /// Below so many bytes a part one lane moves them alone: each part has TLB flushes of its own, which interrupt the CPUs of the
 /// other lanes. On two CPUs of a virtual machine, warm, 16 KiB parts had 1.4 GB/s on one lane and 0.6 on two, 64 KiB parts 3.5 and
@@ -176,7 +180,11 @@ impl Job {
                 own.add(memory);
             }
         };
-        self.check_own_memory(parts, None, &mut add)?;
+        let _noted = self.note_own_memory()?;
+        for (memory, what) in own::all() {
+            refuse(parts, &memory, what.text())?;
+            add(memory);
+        }
         let mut refused = Ok(());
         // A child of a fork beside it would find the loader's lock held.
         let no_fork = Away::begin();
@@ -301,16 +309,14 @@ impl Job {
                     // Nobody would answer faults on it.
                     end_watch(uffd, &range);
                     account.book(Outcome::NoMemory, range, page_size());
-                    let hint = "raise the limit of address space (ulimit -v), or free memory";
-                    failure.get_or_insert_with(|| MoveError::system("mmap", hint)(error));
+                    failure.get_or_insert_with(|| MoveError::system("mmap", NO_MEMORY)(error));
                     continue;
                 }
             };
-            // A large list, or pages of the pool, may have come to lie there since, where the program had unmapped something.
-            let pool = self.core.pool.addresses();
-            let own = sys::list::own_memory()
-                .chain(pool.iter().cloned())
-                .find_map(|own| within(&own, &range));
+            // A large list, or pages of a pool, may have come to lie there since, where the program had unmapped something.
+            let own = own::all()
+                .filter(|(_, what)| matches!(what, What::List | What::Pool | What::Page))
+                .find_map(|(own, what)| Some((within(&own, &range)?, what)));
             let begun = Instant::now();
             let run = match own {
                 Some(_) => Ok(()),
@@ -330,10 +336,12 @@ impl Job {
             let emptied = finished.emptied.as_slice();
             emptied.iter().cloned().for_each(emptied::note);
             excluded = finished.excluded;
-            if let Some(own) = own {
+            if let Some((range_of, what)) = own {
                 account.book(Outcome::Busy, range, page_size());
-                let what = "lists or free pages of the mover";
-                failure.get_or_insert(MoveError::OwnMemory { range: own, what });
+                failure.get_or_insert(MoveError::OwnMemory {
+                    range: range_of,
+                    what: what.text(),
+                });
                 continue;
             }
             if let Err(panic) = run {
@@ -346,44 +354,46 @@ impl Job {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Refuses `ranges` if they hold what the mover itself has: a lane that waits for its own page waits for ever. Calls `see` for
-    /// each piece of that memory.
+    /// Refuses `ranges` if they hold what a mover has: a lane that waits for its own page waits for ever.
     pub(crate) fn check_own_memory(
         &self,
         ranges: &[Range<usize>],
-        mover: Option<Range<usize>>,
-        mut see: impl FnMut(Range<usize>),
+        mover: Range<usize>,
     ) -> Result<(), MoveError> {
-        let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
-        let own = [
-            (extent_of(Arc::as_ptr(&self.cancel)), "the cancel flag"),
-            (mover.unwrap_or_default(), "the mover"),
-            (extent_of(Arc::as_ptr(&self.core)), "the mover"),
-            (
-                migrator..migrator + size_of_val(&*self.migrator),
-                "the migrator",
-            ),
-            (
-                sys::thread::stack().unwrap_or(0..0),
-                "the stack of the calling thread",
-            ),
-            (extent_of(self), "the mover"),
-            (extent_of(Arc::as_ptr(&self.booked)), "the mover"),
-        ];
-        let stacks = self.migrator.own_memory();
-        let pages = self.core.pool.addresses();
-        let nothing = self.core.userfault.as_ref().map(Userfault::own_memory);
-        let own = own
-            .into_iter()
-            .chain(stacks.into_iter().map(|s| (s, "the stack of a lane")))
-            .chain(pages.into_iter().map(|p| (p, "pages of the mover's pool")))
-            .chain(nothing.map(|n| (n, "a page of the mover")))
-            .chain(sys::list::own_memory().map(|list| (list, "lists of the mover")));
-        for (memory, what) in own {
-            refuse(ranges, &memory, what)?;
-            see(memory);
+        let of_this = self.own_memory().chain([(mover, What::Mover)]);
+        for (memory, what) in of_this.chain(own::all()) {
+            refuse(ranges, &memory, what.text())?;
         }
         Ok(())
+    }
+
+    /// What this move needs as long as it runs, beside what movers have noted for good.
+    fn own_memory(&self) -> impl Iterator<Item = (Range<usize>, What)> {
+        let migrator = std::ptr::from_ref(&*self.migrator).cast::<u8>().addr();
+        let own = [
+            (extent_of(Arc::as_ptr(&self.cancel)), What::CancelFlag),
+            (extent_of(Arc::as_ptr(&self.core)), What::Mover),
+            (
+                migrator..migrator + size_of_val(&*self.migrator),
+                What::Migrator,
+            ),
+            (sys::thread::stack().unwrap_or(0..0), What::Caller),
+            (extent_of(self), What::Mover),
+            (extent_of(Arc::as_ptr(&self.booked)), What::Mover),
+        ];
+        let lanes = self.migrator.own_memory().into_iter();
+        own.into_iter()
+            .chain(lanes.map(|stack| (stack, What::Lane)))
+    }
+
+    /// Keeps the moves of other movers away from it.
+    fn note_own_memory(&self) -> Result<List<Noted>, MoveError> {
+        let mut noted = List::new_in(Pages);
+        for (memory, what) in self.own_memory() {
+            let one = Noted::new(&memory, what);
+            noted.push(one.map_err(MoveError::system("mmap", NO_MEMORY))?);
+        }
+        Ok(noted)
     }
 }
 

@@ -330,8 +330,7 @@ impl Mover {
             booked: Arc::default(),
         };
         let here = std::ptr::from_ref(self).addr();
-        let mover = Some(here..here + size_of::<Mover>());
-        job.check_own_memory(&job.ranges, mover, |_| {})?;
+        job.check_own_memory(&job.ranges, here..here + size_of::<Mover>())?;
         Ok(job)
     }
 
@@ -485,9 +484,9 @@ mod tests {
     use crate::migrator::Batch;
     use crate::options::DEFAULT_BATCH_BYTES;
     use crate::sys::memory::Mapping;
+    use crate::sys::own::{self, What};
     use crate::sys::uffd::{FEATURE_MOVE, Uffd};
-    use crate::watch::Userfault;
-    use std::sync::Mutex;
+    use std::sync::{Barrier, Mutex};
 
     #[test]
     fn a_batch_is_whole_pages_up_to_a_segment() {
@@ -713,23 +712,81 @@ mod tests {
         *busy.0.core.lock().unwrap() = None;
     }
 
+    fn assert_refused(mover: &Mover, range: &Range<usize>) {
+        let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
+        assert!(
+            matches!(&refused, Err(MoveError::OwnMemory { range: told, .. }) if told == range),
+            "{refused:?}"
+        );
+    }
+
+    /// Two movers that had each other's pages away would wait for each other.
     #[test]
-    fn the_movers_own_pages_are_refused() {
-        let mover = Mover::new(MoverOptions::new(Batch::default())).unwrap();
-        mover.prefill(0, page_size(), 1 << 20).unwrap();
-        let mut own = mover.core.pool.addresses();
-        assert!(!own.is_empty());
-        own.extend(mover.core.userfault.as_ref().map(Userfault::own_memory));
+    fn pages_of_any_mover_are_refused() {
+        let mover = || Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        let [owner, other] = [mover(), mover()];
+        let noted = |of: What| own::all().filter(move |(_, what)| *what == of);
+        let pools: Vec<_> = noted(What::Pool).map(|(range, _)| range).collect();
+        owner.prefill(0, page_size(), 1 << 20).unwrap();
+        let pool = noted(What::Pool).find(|(range, _)| !pools.contains(range));
         // Lists of the tests beside this one may be gone at any time.
         let list = List::<u8>::with_capacity_in(64 << 10, Pages);
-        let in_list = |range: &Range<usize>| range.contains(&list.as_ptr().addr());
-        own.push(sys::list::own_memory().find(in_list).unwrap());
-        for range in own {
-            let refused = mover.move_range(range.clone(), 0, &MoveOptions::default());
-            assert!(
-                matches!(&refused, Err(MoveError::OwnMemory { range: told, .. }) if *told == range),
-                "{refused:?}"
-            );
+        let list = noted(What::List).find(|(range, _)| range.contains(&list.as_ptr().addr()));
+        for (range, _) in [pool.unwrap(), list.unwrap()] {
+            assert_refused(&owner, &range);
+            assert_refused(&other, &range);
         }
+        let empty = owner.core.userfault.as_ref().unwrap().nothing.range();
+        assert_refused(&other, &empty);
+    }
+
+    /// Has a page that its lanes need, and tells once it runs.
+    #[derive(Clone)]
+    struct Needs {
+        page: Range<usize>,
+        runs: Arc<Barrier>,
+        goes_on: Arc<Barrier>,
+    }
+
+    // SAFETY: it copies every byte.
+    unsafe impl Migrator for Needs {
+        fn name(&self) -> &'static str {
+            "test"
+        }
+        unsafe fn copy(&self, src: *const u8, dst: *mut u8, len: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { src.copy_to_nonoverlapping(dst, len) };
+        }
+        fn own_memory(&self) -> Vec<Range<usize>> {
+            vec![self.page.clone()]
+        }
+        fn run(&self, lane: &(dyn Fn(usize) + Sync)) {
+            self.runs.wait();
+            self.goes_on.wait();
+            lane(0);
+        }
+    }
+
+    #[test]
+    fn what_another_movers_lanes_need_is_refused_as_long_as_they_run() {
+        let memory = Mapping::new(2 * page_size(), page_size()).unwrap();
+        sys::memory::populate(memory.addr(), memory.len()).unwrap();
+        let middle = memory.addr() + page_size();
+        let (page, moved) = (memory.addr()..middle, middle..memory.range().end);
+        let needs = Needs {
+            page: page.clone(),
+            runs: Arc::new(Barrier::new(2)),
+            goes_on: Arc::new(Barrier::new(2)),
+        };
+        let mover = Mover::new(MoverOptions::new(needs.clone())).unwrap();
+        let other = Mover::new(MoverOptions::new(Batch::default())).unwrap();
+        std::thread::scope(|scope| {
+            let moves = scope.spawn(|| mover.move_range(moved, 0, &MoveOptions::default()));
+            needs.runs.wait();
+            assert_refused(&other, &page);
+            needs.goes_on.wait();
+            moves.join().unwrap().unwrap();
+        });
+        other.move_range(page, 0, &MoveOptions::default()).unwrap();
     }
 }

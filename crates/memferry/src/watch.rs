@@ -10,6 +10,7 @@ use crate::pool::SEGMENT;
 use crate::result::{Account, Outcome};
 use crate::sys::list::List;
 use crate::sys::memory::Mapping;
+use crate::sys::own::{Noted, What};
 use crate::sys::thread::Attempts;
 use crate::sys::uffd::{FEATURE_EVENTS, FEATURE_MOVE, Message, Uffd};
 use crate::sys::{self, errno, page_size};
@@ -30,14 +31,9 @@ pub(crate) const MAPS: &str = "/proc/self/maps";
 pub(crate) struct Userfault {
     pub(crate) pagemap: Pagemap,
     /// A mapped page that is not there.
-    nothing: Mapping,
-}
-
-impl Userfault {
-    /// The mapping that must not be moved.
-    pub(crate) fn own_memory(&self) -> Range<usize> {
-        self.nothing.range()
-    }
+    pub(crate) nothing: Mapping,
+    /// So it must not be moved.
+    _noted: Noted,
 }
 
 /// Watches a stretch: the descriptor, and the mappings that it watches, which are all there are. From here on any
@@ -219,8 +215,14 @@ pub(crate) fn open_userfault() -> Result<Userfault, String> {
     pagemap
         .scan(0, 0, &mut [Default::default()])
         .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
-    let nothing = empty_page(false).map_err(|e| format!("no memory: {e}; raise RLIMIT_AS"))?;
-    Ok(Userfault { pagemap, nothing })
+    let no_memory = |e| format!("no memory: {e}; raise RLIMIT_AS");
+    let nothing = empty_page(false).map_err(no_memory)?;
+    let noted = Noted::new(&nothing.range(), What::Page).map_err(no_memory)?;
+    Ok(Userfault {
+        pagemap,
+        nothing,
+        _noted: noted,
+    })
 }
 
 /// Books the parts of THPs that the range cuts, and returns what lies between them: the kernel splits a THP when only a

@@ -210,7 +210,7 @@ fn the_callers_own_stack_is_refused() {
         match mover.move_range(page..page + PAGE, 0, &relocate()) {
             Err(MoveError::OwnMemory { range, what }) => {
                 assert_eq!(range, page..page + PAGE);
-                assert!(what.contains("stack of the calling thread"), "{what}");
+                assert!(what.contains("stack of a calling thread"), "{what}");
             }
             other => panic!("{migrator}: {other:?}"),
         }

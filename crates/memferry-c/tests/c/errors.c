@@ -242,7 +242,7 @@ static void bad_moves(memferry_mover *mover)
 	munmap(mapped, page);
 	fclose(file);
 	uintptr_t own = (uintptr_t)mover & ~(uintptr_t)(page - 1);
-	FAILS(MOVE((void *)own, page, 0, &how), -EDEADLK, "the move itself needs");
+	FAILS(MOVE((void *)own, page, 0, &how), -EDEADLK, "moves need themselves");
 	uintptr_t stack = (uintptr_t)&own & ~(uintptr_t)(page - 1);
 	FAILS(MOVE((void *)stack, page, 0, &how), -EDEADLK, "stack");
 	munmap(shared, page);

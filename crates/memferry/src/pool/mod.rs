@@ -16,6 +16,7 @@ use crate::sys;
 use crate::sys::heap::Heap;
 use crate::sys::list::{List, Pages};
 use crate::sys::memory::{self, Mapping};
+use crate::sys::own::{Noted, What};
 use crate::sys::uffd::{self, Uffd};
 use free::FreePieces;
 use memferry_linux::numa;
@@ -57,7 +58,13 @@ struct FreeList {
     empty: FreePieces,
     /// Empty ranges that pages can be allocated in.
     fresh: FreePieces,
-    mappings: List<Mapping>,
+    mappings: List<Chunk>,
+}
+
+/// No mover moves it.
+struct Chunk {
+    mapping: Mapping,
+    _noted: Noted,
 }
 
 /// The mapping of staging that a userfaultfd watches at this moment as a whole.
@@ -356,13 +363,6 @@ impl PagePool {
         }
     }
 
-    /// Addresses of its pages, and where pages wait that are moved out.
-    pub(crate) fn addresses(&self) -> List<Range<usize>> {
-        let mut all = List::new_in(Pages);
-        all.extend(self.lock().extents());
-        all
-    }
-
     /// The limit, bytes.
     pub(crate) fn limit(&self) -> usize {
         self.limit
@@ -379,7 +379,7 @@ impl Locked<'_> {
     /// Addresses of all mappings.
     fn extents(&self) -> impl Iterator<Item = Range<usize>> {
         let mappings = self.lists.iter().flat_map(|list| &list.mappings);
-        mappings.map(Mapping::range)
+        mappings.map(|chunk| chunk.mapping.range())
     }
 
     /// Bytes of free pages kept.
@@ -418,6 +418,7 @@ impl FreeList {
         // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
         let chunk = if self.class.locked { SEGMENT } else { CHUNK };
         let mapping = Mapping::new(chunk, SEGMENT)?;
+        let noted = Noted::new(&mapping.range(), What::Pool)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         if staging && !self.class.huge {
             // The mapping gets its anon_vma before a part of it is watched: Linux 6.12 never makes one mapping again of parts that got it
@@ -437,7 +438,10 @@ impl FreeList {
             };
             let _idle = self.without_pages(staging).put(piece);
         }
-        self.mappings.push(mapping);
+        self.mappings.push(Chunk {
+            mapping,
+            _noted: noted,
+        });
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ impl PagePool {
             let mut mappings: Vec<_> = free_list
                 .mappings
                 .iter()
-                .map(|m| (m.addr(), m.addr() + m.len()))
+                .map(|chunk| (chunk.mapping.addr(), chunk.mapping.range().end))
                 .collect();
             mappings.sort_unstable();
             let mut pieces = pieces.into_iter().peekable();
@@ -198,7 +198,7 @@ fn a_locked_free_list_locks_no_more_than_it_uses() {
             let _piece = pool.take_empty(class, page_size(), staging).unwrap();
         }
     }
-    let mut lengths: Vec<usize> = pool.addresses().iter().map(Range::len).collect();
+    let mut lengths: Vec<usize> = pool.lock().extents().map(|range| range.len()).collect();
     lengths.sort_unstable();
     assert_eq!(lengths, [SEGMENT, SEGMENT, CHUNK, CHUNK]);
 }

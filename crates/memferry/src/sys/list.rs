@@ -5,14 +5,14 @@
 //! for the mover.
 
 use super::memory::map_somewhere;
+use super::own;
 use super::page_size;
 use allocator_api2::alloc::{AllocError, Allocator, Layout};
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// A vector outside of the heap. Like one of the heap it ends the process where there is no memory at all.
 pub(crate) type List<T> = allocator_api2::vec::Vec<T, Pages>;
@@ -30,71 +30,6 @@ const OF_EACH: usize = 32;
 static SMALL: AtomicUsize = AtomicUsize::new(0);
 /// Which of them are taken, a bit each.
 static TAKEN: [AtomicU32; SIZES] = [const { AtomicU32::new(0) }; SIZES];
-/// Where larger ones begin and end, and the next table for more of them. A table stays once it is there, so nobody needs a lock to
-/// read it, a child of fork neither.
-struct Large {
-    extents: [(AtomicUsize, AtomicUsize); 255],
-    next: AtomicPtr<Large>,
-}
-
-static LARGE: Large = Large {
-    extents: [const { (AtomicUsize::new(0), AtomicUsize::new(0)) }; 255],
-    next: AtomicPtr::new(std::ptr::null_mut()),
-};
-
-// The smallest page there is.
-const _: () = assert!(size_of::<Large>() <= 4096);
-
-impl Large {
-    fn next(&self) -> Option<&'static Large> {
-        // SAFETY: null, or a table that `grow` made, which stays.
-        unsafe { self.next.load(Ordering::Acquire).as_ref() }
-    }
-
-    fn all() -> impl Iterator<Item = &'static Large> {
-        std::iter::successors(Some(&LARGE), |table| table.next())
-    }
-
-    /// Another table behind this one, which is the last; `None` if there is no memory.
-    fn grow(&self) -> Option<&'static Large> {
-        let mine = map_somewhere(page_size()).ok()?.cast::<Large>();
-        let (null, order) = (std::ptr::null_mut(), Ordering::AcqRel);
-        let set = (self.next).compare_exchange(null, mine.as_ptr(), order, Ordering::Acquire);
-        if set.is_err() {
-            // SAFETY: nobody else knows this mapping.
-            unsafe { libc::munmap(mine.as_ptr().cast(), page_size()) };
-        }
-        self.next()
-    }
-
-    /// Notes an extent; false if there is no memory.
-    fn note(addr: usize, len: usize) -> bool {
-        let mut table = &LARGE;
-        loop {
-            let free = table.extents.iter().find(|entry| {
-                let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
-                entry.0.compare_exchange(0, addr, taken, failed).is_ok()
-            });
-            if let Some(entry) = free {
-                entry.1.store(addr + len, Ordering::Release);
-                return true;
-            }
-            match table.next().or_else(|| table.grow()) {
-                Some(next) => table = next,
-                None => return false,
-            }
-        }
-    }
-
-    fn forget(addr: usize) {
-        let mut extents = Large::all().flat_map(|table| &table.extents);
-        if let Some(entry) = extents.find(|e| e.0.load(Ordering::Acquire) == addr) {
-            entry.1.store(0, Ordering::Release);
-            entry.0.store(0, Ordering::Release);
-        }
-    }
-}
-
 fn small_bytes() -> usize {
     page_size() * OF_EACH * ((1 << SIZES) - 1)
 }
@@ -107,9 +42,15 @@ fn small() -> Option<usize> {
     }
     let mine = map_somewhere(small_bytes()).ok()?;
     let addr = mine.as_ptr().expose_provenance();
+    if !own::note_list(addr, small_bytes()) {
+        // SAFETY: nobody else knows this mapping.
+        unsafe { libc::munmap(mine.as_ptr().cast(), small_bytes()) };
+        return None;
+    }
     match SMALL.compare_exchange(0, addr, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => Some(addr),
         Err(other) => {
+            own::forget_list(addr);
             // SAFETY: nobody else knows this mapping.
             unsafe { libc::munmap(mine.as_ptr().cast(), small_bytes()) };
             Some(other)
@@ -139,23 +80,6 @@ fn take_small(size: usize) -> Option<NonNull<u8>> {
     None
 }
 
-/// Mappings that hold lists, or will hold small ones.
-pub(crate) fn own_memory() -> impl Iterator<Item = Range<usize>> {
-    let small = small().unwrap_or(0);
-    let extents = Large::all().flat_map(|table| &table.extents);
-    let large = extents.map(|(start, end)| {
-        let start = start.load(Ordering::Acquire);
-        start..end.load(Ordering::Acquire).max(start)
-    });
-    // The first table is no mapping.
-    let tables = Large::all().skip(1).map(|table| {
-        let start = std::ptr::from_ref(table).addr();
-        start..start + page_size()
-    });
-    let end = if small == 0 { 0 } else { small + small_bytes() };
-    large.chain(tables).chain(std::iter::once(small..end))
-}
-
 /// Bytes of an allocation, and its size as a power of two of pages.
 fn size_of_layout(layout: Layout) -> Result<(usize, usize), AllocError> {
     debug_assert!(layout.align() <= page_size());
@@ -173,7 +97,7 @@ unsafe impl Allocator for Pages {
             return Ok(NonNull::slice_from_raw_parts(start, len));
         }
         let start = map_somewhere(len).map_err(|_| AllocError)?;
-        if !Large::note(start.as_ptr().addr(), len) {
+        if !own::note_list(start.as_ptr().addr(), len) {
             // SAFETY: nobody else knows this mapping.
             unsafe { libc::munmap(start.as_ptr().cast(), len) };
             return Err(AllocError);
@@ -192,7 +116,7 @@ unsafe impl Allocator for Pages {
             TAKEN[size].fetch_and(!(1 << slot), Ordering::Release);
             return;
         }
-        Large::forget(addr);
+        own::forget_list(addr);
         // SAFETY: `allocate` mapped it, with a layout whose pages are as many.
         unsafe { libc::munmap(start.as_ptr().cast(), len) };
     }
@@ -232,7 +156,7 @@ mod tests {
         list.truncate(9_000);
         let within = |list: &List<u64>| {
             let at = list.as_ptr().addr();
-            own_memory().any(|range| range.contains(&at))
+            own::all().any(|(range, _)| range.contains(&at))
         };
         assert!(within(&list), "a large one is known");
         list.shrink_to_fit();
@@ -249,12 +173,12 @@ mod tests {
             .collect();
         for list in &lists {
             let at = list.as_ptr().addr();
-            assert!(own_memory().any(|range| range.contains(&at)));
+            assert!(own::all().any(|(range, _)| range.contains(&at)));
         }
         let places: Vec<usize> = lists.iter().map(|list| list.as_ptr().addr()).collect();
         drop(lists);
         // A test of something else may map a list where one of these was.
-        let known = |at: &&usize| own_memory().any(|range| range.start == **at);
+        let known = |at: &&usize| own::all().any(|(range, _)| range.start == **at);
         assert!(places.iter().filter(known).count() < 30);
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod heap;
 pub(crate) mod list;
 pub(crate) mod loaded;
 pub(crate) mod memory;
+pub(crate) mod own;
 pub(crate) mod process;
 pub(crate) mod thread;
 pub(crate) mod uffd;
