@@ -44,6 +44,30 @@ fn pages_thrown_away_and_written_at_once_keep_the_write() {
     });
 }
 
+/// The kernel takes pages back only while nobody changes a mapping of the watch. A move may be refused before any page leaves.
+#[test]
+fn threads_that_empty_pages_without_pause_end_no_move() {
+    let keeps_changing = |error: &MoveError| error.errno() == libc::EAGAIN;
+    for_each(keeps_changing, |moving, region, what| {
+        let (addr, len) = part(region);
+        let stop = AtomicBool::new(false);
+        let empties = |page: usize| {
+            while !stop.load(Ordering::Acquire) {
+                advise(page, PAGE, libc::MADV_DONTNEED).unwrap();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| empties(addr));
+            scope.spawn(|| empties(addr + len - PAGE));
+            let _raise = Raise(&stop);
+            moving.wait_rounds(4);
+        });
+        assert_zero(addr, PAGE, what);
+        assert_part(region, &(addr + PAGE..addr + len - PAGE), 1, what);
+        assert_zero(addr + len - PAGE, PAGE, what);
+    });
+}
+
 #[test]
 fn a_part_that_was_unmapped_stays_unmapped() {
     for_each(is_gap, |moving, region, what| {

@@ -24,6 +24,10 @@ const READS: usize = 16;
 /// alone, too.
 const APART: usize = 1024;
 
+/// Attempts after which owners' changes count as too many. A thread that does nothing but empty a page (madvise) leaves the kernel
+/// a microsecond between two calls; on a busy machine pages stayed away for minutes.
+const CROWDED: u32 = 16;
+
 /// Parts of the range that the pipeline must leave alone from now on.
 pub(super) struct Places {
     pub(super) excluded: Ranges,
@@ -35,6 +39,8 @@ pub(super) struct Places {
     left: Ranges,
     /// Whether mremap took something along and may not be over.
     arriving: bool,
+    /// Owners change mappings so often that pages hardly come back.
+    crowded: bool,
 }
 
 impl Places {
@@ -50,6 +56,7 @@ impl Places {
             taken: Ranges::with_room(pages)?,
             left: Ranges::with_room(pages)?,
             arriving: false,
+            crowded: false,
         };
         places.excluded.add_all(excluded);
         Ok(places)
@@ -63,6 +70,16 @@ impl Places {
 }
 
 impl Pipeline<'_> {
+    /// Before another attempt at what the kernel refuses while a mapping changes. Who changes mappings without pause waits in each
+    /// call until its message was read, and the kernel takes pages only between that and its next call: the attempt comes at once.
+    pub(super) fn pause_and_serve(&self, attempts: &mut Attempts) {
+        attempts.pause();
+        if attempts.failed() == CROWDED {
+            self.places.write().unpoisoned().crowded = true;
+        }
+        self.serve_messages();
+    }
+
     /// Takes and answers what waits, without blocking.
     pub(super) fn serve_messages(&self) {
         if !self.plan.kernel.pending() {
@@ -104,6 +121,11 @@ impl Pipeline<'_> {
                         self.each_batch(|away| away.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
                         let _ = self.plan.kernel.wake(start, end - start);
+                        if places.crowded {
+                            // No page of it is away, and none leaves. What is not watched is emptied without a word, and keeps no
+                            // page of the rest away, however often it is.
+                            let _ = self.plan.kernel.release(start, end - start);
+                        }
                     }
                     Message::Unmap { start, end } => {
                         // What lies there from now on is not watched, so a page of it that left could not come back,

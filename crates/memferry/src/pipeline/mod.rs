@@ -454,8 +454,7 @@ impl<'a> Pipeline<'a> {
                     laps.refused(errno);
                     drop(batch);
                     drop(places);
-                    self.serve_messages();
-                    attempts.pause();
+                    self.pause_and_serve(&mut attempts);
                 }
                 Some(_) => {
                     batch.failed.store(true, Ordering::Relaxed);

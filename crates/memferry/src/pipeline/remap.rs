@@ -87,8 +87,7 @@ impl Pipeline<'_> {
                     laps.refused(errno);
                     drop(batch);
                     drop(places);
-                    self.serve_messages();
-                    refused.attempts.pause();
+                    self.pause_and_serve(&mut refused.attempts);
                     if refused.attempts.slept >= SILENT {
                         self.tell(place, errno);
                     }

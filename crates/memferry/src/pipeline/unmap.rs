@@ -43,8 +43,7 @@ impl Pipeline<'_> {
             }
             drop(batch);
             drop(places);
-            self.serve_messages();
-            attempts.pause();
+            self.pause_and_serve(&mut attempts);
         }
         laps.lap(|s| &mut s.unmap);
         let mut guard = self.write(slot);
