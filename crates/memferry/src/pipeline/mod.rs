@@ -256,73 +256,68 @@ impl<'a> Pipeline<'a> {
         self.batches[slot].write().unpoisoned()
     }
 
-    /// Cuts the next batch and finds pages for it. Nothing is away yet, so this may take its time.
+    /// Cuts the next batch and finds pages for it. Nothing of it is away yet, so this may take its time.
     fn prepare(&self, slot: usize, epoch: u64, laps: &Laps) {
         let mut runs = std::mem::replace(&mut self.write(slot).planned, List::new_in(Pages));
-        loop {
-            let cut = {
-                let mut cursor = self.cursor.lock().unpoisoned();
-                let cut = cursor.next(self.batch_bytes(), &mut runs);
-                if let Some(spans) = &self.spans {
-                    spans.found.store(cursor.found_bytes(), Ordering::Relaxed);
-                }
-                cut
-            };
-            laps.lap(|s| &mut s.scan);
-            let kind = match cut {
-                Ok(Some(kind)) => kind,
-                Ok(None) => break,
-                Err(error) => {
+        let cut = {
+            let mut cursor = self.cursor.lock().unpoisoned();
+            let cut = cursor.next(self.batch_bytes(), &mut runs);
+            if let Some(spans) = &self.spans {
+                spans.found.store(cursor.found_bytes(), Ordering::Relaxed);
+            }
+            cut
+        };
+        laps.lap(|s| &mut s.scan);
+        let kind = match cut {
+            Ok(Some(kind)) => kind,
+            none_or_failed => {
+                if let Err(error) = none_or_failed {
                     *self.error.lock().unpoisoned() = Some(error);
                     self.schedule.stop();
-                    break;
                 }
-            };
-            let bytes = runs.iter().map(Range::len).sum();
-            let found = self.find_pages(kind.class, bytes);
-            laps.lap(|s| &mut s.populate);
-            match found {
-                Ok((staged, dest, warm)) => {
-                    let keep = staged.len();
-                    if keep < bytes {
-                        let mut cursor = self.cursor.lock().unpoisoned();
-                        cursor.give_back(kind, &mut runs, keep);
-                        drop(cursor);
-                        // Another lane may have found the range at its end meanwhile.
-                        self.schedule.more();
-                    }
-                    let huge = kind.class.huge;
-                    self.begin_span(Kind { huge, warm }, keep);
-                    let mut batch = self.write(slot);
-                    batch.clear();
-                    batch.warm = warm;
-                    // The lanes take runs from the end.
-                    runs.reverse();
-                    batch.planned = runs;
-                    batch.staged = staged;
-                    batch.dest = dest;
-                    drop(batch);
-                    self.schedule.prepared(slot);
-                    return;
-                }
-                Err(_) => {
-                    let (account, unit) = (self.plan.account, kind.class.unit());
-                    for run in &runs {
-                        account.book(Outcome::NoMemory, run.clone(), unit);
-                    }
-                    // Where the node is full this goes on to the end of the range, and no lane comes to answer after a remap.
-                    self.serve_messages();
-                    laps.lap(|s| &mut s.answer);
-                    if self.plan.cancel.load(Ordering::Relaxed) {
-                        self.schedule.stop();
-                        break;
-                    }
-                }
+                runs.clear();
+                self.write(slot).planned = runs;
+                return self.schedule.exhausted(slot, epoch);
             }
+        };
+        let bytes = runs.iter().map(Range::len).sum();
+        let found = self.find_pages(kind.class, bytes);
+        laps.lap(|s| &mut s.populate);
+        let Ok((staged, dest, warm)) = found else {
+            let (account, unit) = (self.plan.account, kind.class.unit());
+            for run in runs.drain(..) {
+                account.book(Outcome::NoMemory, run, unit);
+            }
+            self.write(slot).planned = runs;
+            // Where the node is full this goes on to the end of the range, and no lane comes to answer after a remap.
+            self.serve_messages();
+            laps.lap(|s| &mut s.answer);
+            if self.plan.cancel.load(Ordering::Relaxed) {
+                self.schedule.stop();
+            }
+            // Another batch may have been copied meanwhile, and comes first.
+            return self.schedule.free(slot);
+        };
+        let keep = staged.len();
+        if keep < bytes {
+            let mut cursor = self.cursor.lock().unpoisoned();
+            cursor.give_back(kind, &mut runs, keep);
+            drop(cursor);
+            // Another lane may have found the range at its end meanwhile.
+            self.schedule.more();
         }
-        runs.clear();
-        self.write(slot).planned = runs;
-        self.schedule.exhausted(slot, epoch);
+        let huge = kind.class.huge;
+        self.begin_span(Kind { huge, warm }, keep);
+        let mut batch = self.write(slot);
+        batch.clear();
+        batch.warm = warm;
+        // The lanes take runs from the end.
+        runs.reverse();
+        batch.planned = runs;
+        batch.staged = staged;
+        batch.dest = dest;
+        drop(batch);
+        self.schedule.prepared(slot);
     }
 
     /// Bytes of the next batch.
