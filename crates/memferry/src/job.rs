@@ -181,7 +181,8 @@ impl Job {
             }
         };
         let _noted = self.note_own_memory()?;
-        for (memory, what) in own::all() {
+        let of_others = own::all_but(self.mover()).map(|own| (own.range, own.what));
+        for (memory, what) in self.own_memory().chain(of_others) {
             refuse(parts, &memory, what.text())?;
             add(memory);
         }
@@ -315,8 +316,8 @@ impl Job {
             };
             // A large list, or pages of a pool, may have come to lie there since, where the program had unmapped something.
             let own = own::all()
-                .filter(|(_, what)| matches!(what, What::List | What::Pool | What::Page))
-                .find_map(|(own, what)| Some((within(&own, &range)?, what)));
+                .filter(|own| matches!(own.what, What::List | What::Pool | What::Page))
+                .find_map(|own| Some((within(&own.range, &range)?, own.what)));
             let begun = Instant::now();
             let run = match own {
                 Some(_) => Ok(()),
@@ -361,7 +362,8 @@ impl Job {
         mover: Range<usize>,
     ) -> Result<(), MoveError> {
         let of_this = self.own_memory().chain([(mover, What::Mover)]);
-        for (memory, what) in of_this.chain(own::all()) {
+        let of_others = own::all_but(self.mover()).map(|own| (own.range, own.what));
+        for (memory, what) in of_this.chain(of_others) {
             refuse(ranges, &memory, what.text())?;
         }
         Ok(())
@@ -386,11 +388,16 @@ impl Job {
             .chain(lanes.map(|stack| (stack, What::Lane)))
     }
 
+    /// Address of what its moves share.
+    fn mover(&self) -> usize {
+        Arc::as_ptr(&self.core).addr()
+    }
+
     /// Keeps the moves of other movers away from it.
     fn note_own_memory(&self) -> Result<List<Noted>, MoveError> {
         let mut noted = List::new_in(Pages);
         for (memory, what) in self.own_memory() {
-            let one = Noted::new(&memory, what);
+            let one = Noted::new(&memory, what, self.mover());
             noted.push(one.map_err(MoveError::system("mmap", NO_MEMORY))?);
         }
         Ok(noted)

@@ -725,14 +725,18 @@ mod tests {
     fn pages_of_any_mover_are_refused() {
         let mover = || Mover::new(MoverOptions::new(Batch::default())).unwrap();
         let [owner, other] = [mover(), mover()];
-        let noted = |of: What| own::all().filter(move |(_, what)| *what == of);
-        let pools: Vec<_> = noted(What::Pool).map(|(range, _)| range).collect();
+        let noted = |of: What| {
+            own::all()
+                .filter(move |own| own.what == of)
+                .map(|own| own.range)
+        };
+        let pools: Vec<_> = noted(What::Pool).collect();
         owner.prefill(0, page_size(), 1 << 20).unwrap();
-        let pool = noted(What::Pool).find(|(range, _)| !pools.contains(range));
+        let pool = noted(What::Pool).find(|range| !pools.contains(range));
         // Lists of the tests beside this one may be gone at any time.
         let list = List::<u8>::with_capacity_in(64 << 10, Pages);
-        let list = noted(What::List).find(|(range, _)| range.contains(&list.as_ptr().addr()));
-        for (range, _) in [pool.unwrap(), list.unwrap()] {
+        let list = noted(What::List).find(|range| range.contains(&list.as_ptr().addr()));
+        for range in [pool.unwrap(), list.unwrap()] {
             assert_refused(&owner, &range);
             assert_refused(&other, &range);
         }

@@ -217,7 +217,7 @@ pub(crate) fn open_userfault() -> Result<Userfault, String> {
         .map_err(|e| format!("PAGEMAP_SCAN is missing ({e}); Linux 6.7 has it"))?;
     let no_memory = |e| format!("no memory: {e}; raise RLIMIT_AS");
     let nothing = empty_page(false).map_err(no_memory)?;
-    let noted = Noted::new(&nothing.range(), What::Page).map_err(no_memory)?;
+    let noted = Noted::new(&nothing.range(), What::Page, 0).map_err(no_memory)?;
     Ok(Userfault {
         pagemap,
         nothing,

@@ -109,6 +109,15 @@ impl AwayRuns {
         self.runs.iter().filter(|run| !run.gone)
     }
 
+    /// Whether a page of them may belong into `range`.
+    pub(crate) fn belongs(&self, range: &Range<usize>) -> bool {
+        self.there().any(|run| {
+            let places = [Some(run.place), run.alternative];
+            let mut places = places.into_iter().flatten();
+            places.any(|place| place < range.end && range.start < place + run.len)
+        })
+    }
+
     /// Notes a page that came away.
     pub(crate) fn add(&mut self, place: usize, len: usize) {
         let offset = self.bytes;

@@ -16,6 +16,7 @@ use crate::watch::release_around;
 use memferry_linux::pagemap::Region;
 use std::io;
 use std::ops::Range;
+use std::time::Duration;
 
 /// How often messages are read before a lane goes on with its work.
 const READS: usize = 16;
@@ -26,7 +27,17 @@ const APART: usize = 1024;
 
 /// Attempts after which owners' changes count as too many. A thread that does nothing but empty a page (madvise) leaves the kernel
 /// a microsecond between two calls; on a busy machine pages stayed away for minutes.
-const CROWDED: u32 = 16;
+const CROWDED: u32 = 64;
+
+/// Ranges of which a pipeline ends the watch for that: each may divide a mapping, and the kernel allows a process 65,530 of them.
+const UNWATCHED: usize = 64;
+
+/// How often, and how far apart, a lane looks whether those who emptied them have gone on.
+const CALM_LOOKS: u32 = 20;
+const CALM_PAUSE: Duration = Duration::from_micros(50);
+
+/// Messages that are read at a time.
+const MESSAGES: usize = 16;
 
 /// Parts of the range that the pipeline must leave alone from now on.
 pub(super) struct Places {
@@ -41,6 +52,29 @@ pub(super) struct Places {
     arriving: bool,
     /// Owners change mappings so often that pages hardly come back.
     crowded: bool,
+    /// Ranges of which the watch was ended for that.
+    unwatched: usize,
+}
+
+/// As many ranges as one read has messages.
+#[derive(Default)]
+struct FewRanges {
+    ranges: [Range<usize>; MESSAGES],
+    count: usize,
+}
+
+impl FewRanges {
+    /// Does without what there is no room for.
+    fn push(&mut self, range: Range<usize>) {
+        if let Some(free) = self.ranges.get_mut(self.count) {
+            *free = range;
+            self.count += 1;
+        }
+    }
+
+    fn as_slice(&self) -> &[Range<usize>] {
+        &self.ranges[..self.count]
+    }
 }
 
 impl Places {
@@ -57,6 +91,7 @@ impl Places {
             left: Ranges::with_room(pages)?,
             arriving: false,
             crowded: false,
+            unwatched: 0,
         };
         places.excluded.add_all(excluded);
         Ok(places)
@@ -86,11 +121,13 @@ impl Pipeline<'_> {
             return;
         }
         let mut places = self.places.write().unpoisoned();
-        let mut messages = [Message::Other; 16];
+        let mut messages = [Message::Other; MESSAGES];
         let mut all_read = false;
         // Around the faults that cannot be answered now. Whoever is woken faults again at once, and the kernel tells of faults
         // before all else: only while these sleep do the others' words come.
         let mut put_off: Option<Range<usize>> = None;
+        // What was emptied not for the first time.
+        let mut again = FewRanges::default();
         // Who is answered may ask again at once: the lane's own work must go on.
         let mut reads = 0;
         while reads < READS {
@@ -117,15 +154,16 @@ impl Pipeline<'_> {
                         // The kernel empties the range only after this message was read: a page that left it now would
                         // come back from the dead.
                         places.excluded.add(start..end);
+                        let emptied = places.emptied.meeting(&(start..end));
+                        if places.crowded
+                            && emptied.is_some_and(|r| r.start <= start && end <= r.end)
+                        {
+                            again.push(start..end);
+                        }
                         places.emptied.add(start..end);
                         self.each_batch(|away| away.remove(&(start..end)));
                         // Pages that waiters hope for do not come any more.
                         let _ = self.plan.kernel.wake(start, end - start);
-                        if places.crowded {
-                            // No page of it is away, and none leaves. What is not watched is emptied without a word, and keeps no
-                            // page of the rest away, however often it is.
-                            let _ = self.plan.kernel.release(start, end - start);
-                        }
                     }
                     Message::Unmap { start, end } => {
                         // What lies there from now on is not watched, so a page of it that left could not come back,
@@ -154,10 +192,46 @@ impl Pipeline<'_> {
         if let Some(around) = put_off {
             let _ = self.plan.kernel.wake(around.start, around.len());
         }
+        if all_read {
+            self.leave_unwatched(&mut places, &again);
+        }
         // Only with all messages read, and nobody about to send one, is it known who was first.
         if all_read && places.arriving && !self.plan.kernel.changing() {
             places.arriving = false;
             self.each_batch(AwayRuns::settle_arrivals);
+        }
+    }
+
+    /// Ends the watch of what owners empty again and again: that is done without a word then, and keeps no page of the rest away. All
+    /// messages are read, and nobody else reads any meanwhile.
+    fn leave_unwatched(&self, places: &mut Places, again: &FewRanges) {
+        let kernel = self.plan.kernel;
+        let mut released = FewRanges::default();
+        for range in again.as_slice() {
+            let is_away = (0..self.batches.len()).any(|slot| self.read(slot).away.belongs(range));
+            if places.unwatched == UNWATCHED || is_away {
+                continue;
+            }
+            if kernel.release(range.start, range.len()).is_ok() {
+                places.unwatched += 1;
+                released.push(range.clone());
+            }
+        }
+        if released.as_slice().is_empty() {
+            return;
+        }
+        // An mremap may have put a mapping there before, with pages that are away; it waits now, and is read of later.
+        for _ in 0..CALM_LOOKS {
+            if !kernel.changing() {
+                // Who has it from now on is not ours, nor is his watch.
+                places.left.add_all(released.as_slice());
+                return;
+            }
+            std::thread::sleep(CALM_PAUSE);
+        }
+        for range in released.as_slice() {
+            places.unwatched -= 1;
+            let _ = kernel.uffd().register(range.start, range.len());
         }
     }
 

@@ -63,8 +63,8 @@ struct FreeList {
 
 /// No mover moves it.
 struct Chunk {
-    mapping: Mapping,
     _noted: Noted,
+    mapping: Mapping,
 }
 
 /// The mapping of staging that a userfaultfd watches at this moment as a whole.
@@ -418,7 +418,7 @@ impl FreeList {
         // What is locked counts against RLIMIT_MEMLOCK whether pages are there or not.
         let chunk = if self.class.locked { SEGMENT } else { CHUNK };
         let mapping = Mapping::new(chunk, SEGMENT)?;
-        let noted = Noted::new(&mapping.range(), What::Pool)?;
+        let noted = Noted::new(&mapping.range(), What::Pool, 0)?;
         let (addr, len) = (mapping.addr(), mapping.len());
         if staging && !self.class.huge {
             // The mapping gets its anon_vma before a part of it is watched: Linux 6.12 never makes one mapping again of parts that got it
@@ -439,8 +439,8 @@ impl FreeList {
             let _idle = self.without_pages(staging).put(piece);
         }
         self.mappings.push(Chunk {
-            mapping,
             _noted: noted,
+            mapping,
         });
         Ok(())
     }

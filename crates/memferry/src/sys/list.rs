@@ -156,7 +156,7 @@ mod tests {
         list.truncate(9_000);
         let within = |list: &List<u64>| {
             let at = list.as_ptr().addr();
-            own::all().any(|(range, _)| range.contains(&at))
+            own::all().any(|own| own.range.contains(&at))
         };
         assert!(within(&list), "a large one is known");
         list.shrink_to_fit();
@@ -173,12 +173,12 @@ mod tests {
             .collect();
         for list in &lists {
             let at = list.as_ptr().addr();
-            assert!(own::all().any(|(range, _)| range.contains(&at)));
+            assert!(own::all().any(|own| own.range.contains(&at)));
         }
         let places: Vec<usize> = lists.iter().map(|list| list.as_ptr().addr()).collect();
         drop(lists);
         // A test of something else may map a list where one of these was.
-        let known = |at: &&usize| own::all().any(|(range, _)| range.start == **at);
+        let known = |at: &&usize| own::all().any(|own| own.range.start == **at);
         assert!(places.iter().filter(known).count() < 30);
     }
 

@@ -2,13 +2,13 @@
 //! Memory that the movers of this process need to bring pages back. No move may take it away, its own mover's or another's: a lane
 //! that waits for such a page waits for a lane, and two movers that had each other's would wait for ever.
 //!
-//! Who notes memory here looks afterwards at what others have noted, so of two that begin at once one at least sees the other.
+//! A move notes what it needs before it looks at what others have noted, so of two that begin at once one at least sees the other.
 
 use super::memory::map_somewhere;
-use super::page_size;
+use super::{page_size, process};
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// What lies in a range. Its text completes "the range holds ...".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,26 @@ impl What {
 struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
-    what: AtomicUsize,
+    /// Index of what lies there, above it the generation of the process that noted it.
+    what: AtomicU64,
+    /// Address of the mover whose move noted it; 0: anyone's.
+    owner: AtomicUsize,
 }
+
+/// What is noted.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) range: Range<usize>,
+    pub(crate) what: What,
+    owner: usize,
+}
+
+/// Entries of a table, which is the smallest page there is.
+const ENTRIES: usize = (4096 - size_of::<AtomicPtr<Table>>()) / size_of::<Entry>();
 
 /// A table of them, and the next for more. A table stays once it is there, so nobody needs a lock to read it, a child of fork neither.
 struct Table {
-    entries: [Entry; 170],
+    entries: [Entry; ENTRIES],
     next: AtomicPtr<Table>,
 }
 
@@ -67,23 +81,31 @@ static FIRST: Table = Table {
         Entry {
             start: AtomicUsize::new(0),
             end: AtomicUsize::new(0),
-            what: AtomicUsize::new(0),
+            what: AtomicU64::new(0),
+            owner: AtomicUsize::new(0),
         }
-    }; 170],
+    }; ENTRIES],
     next: AtomicPtr::new(std::ptr::null_mut()),
 };
 
-// The smallest page there is.
 const _: () = assert!(size_of::<Table>() <= 4096);
 
 impl Entry {
     /// What it notes. `forget` may free the entry meanwhile, and another range take it: then it is nobody's.
-    fn read(&self) -> Option<(Range<usize>, What)> {
+    fn read(&self) -> Option<Own> {
         let start = self.start.load(Ordering::Acquire);
         let end = self.end.load(Ordering::Acquire);
         let what = self.what.load(Ordering::Acquire);
+        let owner = self.owner.load(Ordering::Acquire);
         let same = start == self.start.load(Ordering::Acquire);
-        (same && start < end).then(|| (start..end, What::ALL[what]))
+        if !same || start >= end {
+            return None;
+        }
+        let (generation, what) = ((what >> 8) as u32, What::ALL[what as usize & 0xff]);
+        // A child of fork has its parent's lists, but no mapping of a pool and no move of it.
+        let inherited = what != What::List && generation != process::generation();
+        let range = start..end;
+        (!inherited).then_some(Own { range, what, owner })
     }
 
     fn free(&self) {
@@ -116,7 +138,7 @@ impl Table {
 }
 
 /// Notes a range that is not empty; `None` if there is no memory for the table.
-fn note(range: &Range<usize>, what: What) -> Option<&'static Entry> {
+fn note(range: &Range<usize>, what: What, owner: usize) -> Option<&'static Entry> {
     let mut table = &FIRST;
     loop {
         let free = table.entries.iter().find(|entry| {
@@ -127,7 +149,9 @@ fn note(range: &Range<usize>, what: What) -> Option<&'static Entry> {
                     .is_ok()
         });
         if let Some(entry) = free {
-            entry.what.store(what as usize, Ordering::Release);
+            let generation = u64::from(process::generation());
+            entry.owner.store(owner, Ordering::Release);
+            (entry.what).store(generation << 8 | what as u64, Ordering::Release);
             entry.end.store(range.end, Ordering::Release);
             // Before anything of others is read.
             fence(Ordering::SeqCst);
@@ -139,32 +163,38 @@ fn note(range: &Range<usize>, what: What) -> Option<&'static Entry> {
 
 /// Notes a mapping with lists; false if there is no memory for the table.
 pub(crate) fn note_list(addr: usize, len: usize) -> bool {
-    note(&(addr..addr + len), What::List).is_some()
+    note(&(addr..addr + len), What::List, 0).is_some()
 }
 
 pub(crate) fn forget_list(addr: usize) {
     let mut entries = Table::all().flat_map(|table| &table.entries);
-    let list = |entry: &Entry| {
-        entry
-            .read()
-            .is_some_and(|(range, what)| (range.start, what) == (addr, What::List))
-    };
+    let is_list = |own: Own| (own.range.start, own.what) == (addr, What::List);
+    let list = |entry: &Entry| entry.read().is_some_and(is_list);
     if let Some(entry) = entries.find(|entry| list(entry)) {
         entry.free();
     }
 }
 
 /// All that is noted, and the tables themselves.
-pub(crate) fn all() -> impl Iterator<Item = (Range<usize>, What)> {
+pub(crate) fn all() -> impl Iterator<Item = Own> {
     let noted = Table::all()
         .flat_map(|table| &table.entries)
         .filter_map(Entry::read);
     // The first table is no mapping.
     let tables = Table::all().skip(1).map(|table| {
         let start = std::ptr::from_ref(table).addr();
-        (start..start + page_size(), What::List)
+        Own {
+            range: start..start + page_size(),
+            what: What::List,
+            owner: 0,
+        }
     });
     noted.chain(tables)
+}
+
+/// All but what other moves of the same mover have, which come after each other.
+pub(crate) fn all_but(owner: usize) -> impl Iterator<Item = Own> {
+    all().filter(move |own| own.owner == 0 || own.owner != owner)
 }
 
 /// Keeps a range noted.
@@ -173,11 +203,12 @@ pub(crate) struct Noted(Option<&'static Entry>);
 impl Noted {
     /// # Errors
     /// There is no memory to note it.
-    pub(crate) fn new(range: &Range<usize>, what: What) -> io::Result<Noted> {
+    pub(crate) fn new(range: &Range<usize>, what: What, owner: usize) -> io::Result<Noted> {
         if range.is_empty() {
             return Ok(Noted(None));
         }
-        let entry = note(range, what).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+        let entry =
+            note(range, what, owner).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         Ok(Noted(Some(entry)))
     }
 }
@@ -187,5 +218,39 @@ impl Drop for Noted {
         if let Some(entry) = self.0 {
             entry.free();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::forkgate;
+
+    const RANGE: Range<usize> = 1 << 20..2 << 20;
+
+    fn is_noted() -> bool {
+        all_but(0).any(|own| own.range == RANGE)
+    }
+
+    #[test]
+    fn a_child_of_fork_has_no_moves() {
+        forkgate::install();
+        let noted = Noted::new(&RANGE, What::Caller, 1).unwrap();
+        assert!(is_noted());
+        assert!(all_but(1).all(|own| own.range != RANGE), "its own mover's");
+        // SAFETY: the child only reads the table, and ends.
+        let status = unsafe {
+            match libc::fork() {
+                0 => libc::_exit(i32::from(is_noted())),
+                child => {
+                    let mut status = -1;
+                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+                    status
+                }
+            }
+        };
+        assert_eq!(status, 0);
+        drop(noted);
+        assert!(!is_noted());
     }
 }
