@@ -117,7 +117,7 @@ fn look(
 
 /// Ends a watch before any page has left, and notes what its owner is about to empty: the kernel does not tell again.
 pub(crate) fn end_watch(place: &Uffd, range: &Range<usize>) {
-    let unregister = |range| release_around(range, &|addr, len| place.unregister(addr, len));
+    let unregister = |range| part_by_part(range, &|addr, len| place.unregister(addr, len));
     unregister(range.clone());
     let mut messages = [Message::Other; 16];
     let mut attempts = Attempts::default();
@@ -140,16 +140,14 @@ pub(crate) fn end_watch(place: &Uffd, range: &Range<usize>) {
     }
 }
 
-/// Ends the watch of a range by `release`, around what is mapped there that never was watched.
-pub(crate) fn release_around(
-    range: Range<usize>,
-    release: &dyn Fn(usize, usize) -> std::io::Result<()>,
-) {
+/// Calls `act`, which begins or ends the watch of a range, for the range or, where it fails, for its parts: around what is mapped
+/// there and cannot be watched or never was.
+pub(crate) fn part_by_part(range: Range<usize>, act: &dyn Fn(usize, usize) -> std::io::Result<()>) {
     let pages = range.len() / page_size();
-    if release(range.start, range.len()).is_err() && pages > 1 {
+    if act(range.start, range.len()).is_err() && pages > 1 {
         let middle = range.start + pages / 2 * page_size();
-        release_around(range.start..middle, release);
-        release_around(middle..range.end, release);
+        part_by_part(range.start..middle, act);
+        part_by_part(middle..range.end, act);
     }
 }
 

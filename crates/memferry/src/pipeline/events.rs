@@ -12,7 +12,7 @@ use crate::sync::Unpoisoned;
 use crate::sys::thread::{self, Attempts};
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size};
-use crate::watch::release_around;
+use crate::watch::part_by_part;
 use memferry_linux::pagemap::Region;
 use std::io;
 use std::ops::Range;
@@ -54,6 +54,11 @@ pub(super) struct Places {
     crowded: bool,
     /// Ranges of which the watch was ended for that.
     unwatched: usize,
+}
+
+/// The smallest range that has both.
+fn around(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
+    one.start.min(other.start)..one.end.max(other.end)
 }
 
 /// As many ranges as one read has messages.
@@ -121,12 +126,27 @@ impl Pipeline<'_> {
             return;
         }
         let mut places = self.places.write().unpoisoned();
+        let (again, mut put_off) = self.answer_messages(&mut places);
+        if !self.leave_unwatched(&mut places, &again) {
+            // Another's word came meanwhile, and the attempt that may follow is to come right after it was read.
+            let later = self.answer_messages(&mut places).1;
+            put_off = put_off
+                .into_iter()
+                .chain(later)
+                .reduce(|one, other| around(&one, &other));
+        }
+        if let Some(range) = put_off {
+            let _ = self.plan.kernel.wake(range.start, range.len());
+        }
+    }
+
+    /// Answers what waits. Returns what is emptied not for the first time, if all was read, and what lies around the faults that cannot
+    /// be answered now: whoever is woken faults again at once, and the kernel tells of faults before all else, so these sleep while
+    /// others' words are read.
+    fn answer_messages(&self, places: &mut Places) -> (FewRanges, Option<Range<usize>>) {
         let mut messages = [Message::Other; MESSAGES];
         let mut all_read = false;
-        // Around the faults that cannot be answered now. Whoever is woken faults again at once, and the kernel tells of faults
-        // before all else: only while these sleep do the others' words come.
         let mut put_off: Option<Range<usize>> = None;
-        // What was emptied not for the first time.
         let mut again = FewRanges::default();
         // Who is answered may ask again at once: the lane's own work must go on.
         let mut reads = 0;
@@ -142,10 +162,10 @@ impl Pipeline<'_> {
             for message in &messages[..count] {
                 match *message {
                     Message::Fault { addr, thread } => {
-                        if !self.answer_fault(&mut places, addr, thread) {
+                        if !self.answer_fault(places, addr, thread) {
                             let page = addr..addr + page_size();
-                            let around = put_off.unwrap_or(page.clone());
-                            put_off = Some(around.start.min(page.start)..around.end.max(page.end));
+                            put_off =
+                                Some(put_off.map_or(page.clone(), |others| around(&others, &page)));
                             // As many of these come as threads wait, and no more.
                             reads = 0;
                         }
@@ -189,22 +209,22 @@ impl Pipeline<'_> {
                 }
             }
         }
-        if let Some(around) = put_off {
-            let _ = self.plan.kernel.wake(around.start, around.len());
-        }
-        if all_read {
-            self.leave_unwatched(&mut places, &again);
-        }
         // Only with all messages read, and nobody about to send one, is it known who was first.
         if all_read && places.arriving && !self.plan.kernel.changing() {
             places.arriving = false;
             self.each_batch(AwayRuns::settle_arrivals);
         }
+        let again = if all_read {
+            again
+        } else {
+            FewRanges::default()
+        };
+        (again, put_off)
     }
 
     /// Ends the watch of what owners empty again and again: that is done without a word then, and keeps no page of the rest away. All
-    /// messages are read, and nobody else reads any meanwhile.
-    fn leave_unwatched(&self, places: &mut Places, again: &FewRanges) {
+    /// messages were read, and nobody else reads any meanwhile. False if it was begun and taken back.
+    fn leave_unwatched(&self, places: &mut Places, again: &FewRanges) -> bool {
         let kernel = self.plan.kernel;
         let mut released = FewRanges::default();
         for range in again.as_slice() {
@@ -218,21 +238,27 @@ impl Pipeline<'_> {
             }
         }
         if released.as_slice().is_empty() {
-            return;
+            return true;
         }
-        // An mremap may have put a mapping there before, with pages that are away; it waits now, and is read of later.
+        // An mremap may have put a mapping there before, with pages that are away: then its word comes, and the watch goes on.
         for _ in 0..CALM_LOOKS {
             if !kernel.changing() {
                 // Who has it from now on is not ours, nor is his watch.
                 places.left.add_all(released.as_slice());
-                return;
+                return true;
+            }
+            if kernel.pending() {
+                break;
             }
             std::thread::sleep(CALM_PAUSE);
         }
         for range in released.as_slice() {
             places.unwatched -= 1;
-            let _ = kernel.uffd().register(range.start, range.len());
+            // Part by part, if need be: somebody may have put there what cannot be watched.
+            let register = |addr, len| kernel.uffd().register(addr, len);
+            part_by_part(range.clone(), &register);
         }
+        false
     }
 
     fn each_batch(&self, mut act: impl FnMut(&mut AwayRuns)) {
@@ -287,7 +313,7 @@ impl Pipeline<'_> {
     }
 
     fn release(&self, range: Range<usize>) {
-        release_around(range, &|addr, len| self.plan.kernel.release(addr, len));
+        part_by_part(range, &|addr, len| self.plan.kernel.release(addr, len));
     }
 
     /// Someone waits at `addr`: for a page on its way, which comes by itself, or for one that never was. False if the thread

@@ -224,7 +224,7 @@ impl Drop for Noted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::forkgate;
+    use crate::forkgate::tests::in_child;
 
     const RANGE: Range<usize> = 1 << 20..2 << 20;
 
@@ -234,22 +234,10 @@ mod tests {
 
     #[test]
     fn a_child_of_fork_has_no_moves() {
-        forkgate::install();
         let noted = Noted::new(&RANGE, What::Caller, 1).unwrap();
         assert!(is_noted());
         assert!(all_but(1).all(|own| own.range != RANGE), "its own mover's");
-        // SAFETY: the child only reads the table, and ends.
-        let status = unsafe {
-            match libc::fork() {
-                0 => libc::_exit(i32::from(is_noted())),
-                child => {
-                    let mut status = -1;
-                    assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
-                    status
-                }
-            }
-        };
-        assert_eq!(status, 0);
+        assert!(in_child(|| !is_noted()));
         drop(noted);
         assert!(!is_noted());
     }
