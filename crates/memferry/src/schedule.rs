@@ -254,7 +254,7 @@ impl Schedule {
         });
     }
 
-    /// The batch is over and its slot free.
+    /// The slot is free: its batch is over, or there was no memory for one.
     pub(crate) fn free(&self, slot: usize) {
         self.advance(|s| s.slots[slot].step = Step::Free);
     }

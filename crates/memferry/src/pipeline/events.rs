@@ -9,6 +9,7 @@ use super::away::{AwayRun, AwayRuns};
 use crate::pool::SEGMENT;
 use crate::ranges::Ranges;
 use crate::sync::Unpoisoned;
+use crate::sys::list::{List, Pages};
 use crate::sys::thread::{self, Attempts};
 use crate::sys::uffd::Message;
 use crate::sys::{errno, page_size};
@@ -25,19 +26,16 @@ const READS: usize = 16;
 /// alone, too.
 const APART: usize = 1024;
 
-/// Attempts after which owners' changes count as too many. A thread that does nothing but empty a page (madvise) leaves the kernel
-/// a microsecond between two calls; on a busy machine pages stayed away for minutes.
+/// Attempts after which owners' changes count as too many. Beside one thread that only calls madvise(2) a move did not end in 17
+/// minutes (two CPUs, KVM, Linux 6.18).
 const CROWDED: u32 = 64;
 
 /// Ranges of which a pipeline ends the watch for that: each may divide a mapping, and the kernel allows a process 65,530 of them.
 const UNWATCHED: usize = 64;
 
-/// How often, and how far apart, a lane looks whether those who emptied them have gone on.
+/// How often, and how far apart, a lane looks whether the threads that emptied them have gone on.
 const CALM_LOOKS: u32 = 20;
 const CALM_PAUSE: Duration = Duration::from_micros(50);
-
-/// Messages that are read at a time.
-const MESSAGES: usize = 16;
 
 /// Parts of the range that the pipeline must leave alone from now on.
 pub(super) struct Places {
@@ -59,27 +57,6 @@ pub(super) struct Places {
 /// The smallest range that has both.
 fn around(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
     one.start.min(other.start)..one.end.max(other.end)
-}
-
-/// As many ranges as one read has messages.
-#[derive(Default)]
-struct FewRanges {
-    ranges: [Range<usize>; MESSAGES],
-    count: usize,
-}
-
-impl FewRanges {
-    /// Does without what there is no room for.
-    fn push(&mut self, range: Range<usize>) {
-        if let Some(free) = self.ranges.get_mut(self.count) {
-            *free = range;
-            self.count += 1;
-        }
-    }
-
-    fn as_slice(&self) -> &[Range<usize>] {
-        &self.ranges[..self.count]
-    }
 }
 
 impl Places {
@@ -110,8 +87,8 @@ impl Places {
 }
 
 impl Pipeline<'_> {
-    /// Before another attempt at what the kernel refuses while a mapping changes. Who changes mappings without pause waits in each
-    /// call until its message was read, and the kernel takes pages only between that and its next call: the attempt comes at once.
+    /// Before another attempt at what the kernel refuses while a mapping changes. A thread that changes mappings without pause waits in
+    /// each call until a lane has read its message, so a pause between reading and the attempt would always meet its next call.
     pub(super) fn pause_and_serve(&self, attempts: &mut Attempts) {
         attempts.pause();
         if attempts.failed() == CROWDED {
@@ -127,8 +104,8 @@ impl Pipeline<'_> {
         }
         let mut places = self.places.write().unpoisoned();
         let (again, mut put_off) = self.answer_messages(&mut places);
-        if !self.leave_unwatched(&mut places, &again) {
-            // Another's word came meanwhile, and the attempt that may follow is to come right after it was read.
+        if !self.leave_unwatched(&mut places, again) {
+            // Messages came meanwhile; an attempt has to come right after they were read.
             let later = self.answer_messages(&mut places).1;
             put_off = put_off
                 .into_iter()
@@ -140,14 +117,14 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Answers what waits. Returns what is emptied not for the first time, if all was read, and what lies around the faults that cannot
-    /// be answered now: whoever is woken faults again at once, and the kernel tells of faults before all else, so these sleep while
-    /// others' words are read.
-    fn answer_messages(&self, places: &mut Places) -> (FewRanges, Option<Range<usize>>) {
-        let mut messages = [Message::Other; MESSAGES];
+    /// Answers the messages that wait. Returns the ranges that are emptied not for the first time, none unless all messages were read;
+    /// and the range around faults that cannot be answered now. The caller wakes that range last: a woken thread faults again at once,
+    /// and the kernel reports faults before other messages.
+    fn answer_messages(&self, places: &mut Places) -> (List<Range<usize>>, Option<Range<usize>>) {
+        let mut messages = [Message::Other; 16];
         let mut all_read = false;
         let mut put_off: Option<Range<usize>> = None;
-        let mut again = FewRanges::default();
+        let mut again = List::new_in(Pages);
         // Who is answered may ask again at once: the lane's own work must go on.
         let mut reads = 0;
         while reads < READS {
@@ -177,6 +154,7 @@ impl Pipeline<'_> {
                         let emptied = places.emptied.meeting(&(start..end));
                         if places.crowded
                             && emptied.is_some_and(|r| r.start <= start && end <= r.end)
+                            && again.try_reserve(1).is_ok()
                         {
                             again.push(start..end);
                         }
@@ -214,37 +192,34 @@ impl Pipeline<'_> {
             places.arriving = false;
             self.each_batch(AwayRuns::settle_arrivals);
         }
-        let again = if all_read {
-            again
-        } else {
-            FewRanges::default()
-        };
+        if !all_read {
+            again.clear();
+        }
         (again, put_off)
     }
 
-    /// Ends the watch of what owners empty again and again: that is done without a word then, and keeps no page of the rest away. All
-    /// messages were read, and nobody else reads any meanwhile. False if it was begun and taken back.
-    fn leave_unwatched(&self, places: &mut Places, again: &FewRanges) -> bool {
+    /// Ends the watch of ranges that owners empty again and again: the kernel then empties them without a message, and takes back pages
+    /// of the rest meanwhile. The caller has read all messages, and `places` keeps other lanes from reading. False if the watch was
+    /// ended and begun again.
+    fn leave_unwatched(&self, places: &mut Places, mut ranges: List<Range<usize>>) -> bool {
         let kernel = self.plan.kernel;
-        let mut released = FewRanges::default();
-        for range in again.as_slice() {
+        ranges.retain(|range| {
             let is_away = (0..self.batches.len()).any(|slot| self.read(slot).away.belongs(range));
-            if places.unwatched == UNWATCHED || is_away {
-                continue;
-            }
-            if kernel.release(range.start, range.len()).is_ok() {
-                places.unwatched += 1;
-                released.push(range.clone());
-            }
-        }
-        if released.as_slice().is_empty() {
+            let ends = places.unwatched < UNWATCHED
+                && !is_away
+                && kernel.release(range.start, range.len()).is_ok();
+            places.unwatched += usize::from(ends);
+            ends
+        });
+        if ranges.is_empty() {
             return true;
         }
-        // An mremap may have put a mapping there before, with pages that are away: then its word comes, and the watch goes on.
+        // An mremap before the release may have put a mapping there whose pages are away. Its message is not read yet, so the kernel
+        // says that a mapping changes.
         for _ in 0..CALM_LOOKS {
             if !kernel.changing() {
-                // Who has it from now on is not ours, nor is his watch.
-                places.left.add_all(released.as_slice());
+                // The next mapping there may be watched by another userfaultfd, which `end_watch` must leave alone.
+                places.left.add_all(&ranges);
                 return true;
             }
             if kernel.pending() {
@@ -252,9 +227,9 @@ impl Pipeline<'_> {
             }
             std::thread::sleep(CALM_PAUSE);
         }
-        for range in released.as_slice() {
-            places.unwatched -= 1;
-            // Part by part, if need be: somebody may have put there what cannot be watched.
+        places.unwatched -= ranges.len();
+        for range in &ranges {
+            // A part may hold a mapping by now that cannot be watched.
             let register = |addr, len| kernel.uffd().register(addr, len);
             part_by_part(range.clone(), &register);
         }

@@ -292,9 +292,6 @@ impl<'a> Pipeline<'a> {
             // Where the node is full this goes on to the end of the range, and no lane comes to answer after a remap.
             self.serve_messages();
             laps.lap(|s| &mut s.answer);
-            if self.plan.cancel.load(Ordering::Relaxed) {
-                self.schedule.stop();
-            }
             // Another batch may have been copied meanwhile, and comes first.
             return self.schedule.free(slot);
         };

@@ -61,7 +61,7 @@ struct FreeList {
     mappings: List<Chunk>,
 }
 
-/// No mover moves it.
+/// A mapping of the pool, noted so that no mover moves it.
 struct Chunk {
     _noted: Noted,
     mapping: Mapping,

@@ -30,6 +30,7 @@ const OF_EACH: usize = 32;
 static SMALL: AtomicUsize = AtomicUsize::new(0);
 /// Which of them are taken, a bit each.
 static TAKEN: [AtomicU32; SIZES] = [const { AtomicU32::new(0) }; SIZES];
+
 fn small_bytes() -> usize {
     page_size() * OF_EACH * ((1 << SIZES) - 1)
 }

@@ -49,13 +49,13 @@ impl What {
     }
 }
 
-/// A range that is free (0), or noted once its end is there.
+/// Free while `start` is 0; valid once `end` is set.
 struct Entry {
     start: AtomicUsize,
     end: AtomicUsize,
     /// Index of what lies there, above it the generation of the process that noted it.
     what: AtomicU64,
-    /// Address of the mover whose move noted it; 0: anyone's.
+    /// Address of the `Core` whose move noted it; 0: noted for good.
     owner: AtomicUsize,
 }
 
@@ -91,7 +91,7 @@ static FIRST: Table = Table {
 const _: () = assert!(size_of::<Table>() <= 4096);
 
 impl Entry {
-    /// What it notes. `forget` may free the entry meanwhile, and another range take it: then it is nobody's.
+    /// `None` if the entry is free, or was freed or taken by another range while it was read.
     fn read(&self) -> Option<Own> {
         let start = self.start.load(Ordering::Acquire);
         let end = self.end.load(Ordering::Acquire);
@@ -192,7 +192,7 @@ pub(crate) fn all() -> impl Iterator<Item = Own> {
     noted.chain(tables)
 }
 
-/// All but what other moves of the same mover have, which come after each other.
+/// All but the notes of moves of the same mover: these take turns.
 pub(crate) fn all_but(owner: usize) -> impl Iterator<Item = Own> {
     all().filter(move |own| own.owner == 0 || own.owner != owner)
 }
